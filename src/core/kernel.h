@@ -1,0 +1,72 @@
+/* kernel.h - what a kernel is to the planner. Backends fill in tables of lac_kernel; core/registry.c gathers them. */
+#ifndef LAC_CORE_KERNEL_H
+#define LAC_CORE_KERNEL_H
+
+#include <stdbool.h>
+
+#include "lacuna.h"
+
+typedef struct lac_device_ops lac_device_ops;
+
+struct lac_device {
+    lac_device_info info;
+    const lac_device_ops *ops;
+    void *state; /* the backend's */
+};
+
+/* What a backend offers: its devices and its kernels. */
+struct lac_device_ops {
+    lac_device_kind kind;
+    /* The index-th device of this backend; NOT_FOUND past the end. */
+    lac_status (*probe)(size_t index, lac_device_info *info);
+    lac_status (*open)(const lac_device_info *info, void **state);
+    void (*close)(void *state);
+};
+
+/* A problem: everything a kernel is chosen by. All options are resolved: no defaults are left. */
+typedef struct lac_problem {
+    const lac_device *device;
+    const lac_weight *weight;
+    int64_t m;
+    lac_plan_options options;
+} lac_problem;
+
+/* What the model says of a kernel on a problem. */
+typedef struct lac_cost {
+    double seconds;
+    const char *bound; /* static text */
+} lac_cost;
+
+/* Arguments of execute with nothing left to default: ld resolved, alpha and beta by value, c NULL when unread. */
+typedef struct lac_call {
+    const void *x, *bias, *c;
+    void *y;
+    int64_t ldx, ldy, ldc;
+    float alpha, beta;
+    void *stream, *workspace;
+} lac_call;
+
+typedef struct lac_kernel {
+    lac_kernel_info info;
+    bool oracle; /* never the planner's pick: only by name */
+    bool (*applies)(const lac_problem *problem);
+    lac_cost (*cost)(const lac_problem *problem);
+    size_t (*workspace)(const lac_problem *problem);                 /* NULL: none          */
+    lac_status (*prepare)(const lac_problem *problem, void **state); /* NULL: nothing to do */
+    lac_status (*execute)(const lac_problem *problem, const void *state, const lac_call *call);
+    void (*release)(void *state);
+} lac_kernel;
+
+/* registry.c, the one file that knows which backends exist. */
+size_t lac_registry_device_ops(const lac_device_ops *const **out);
+const lac_kernel *lac_registry_kernel(size_t index); /* NULL past the end */
+
+struct lac_plan {
+    lac_problem problem; /* weight retained, device retained */
+    const lac_kernel *kernel;
+    void *state;
+    lac_plan_info info;
+    char *forced_name;
+};
+
+#endif
