@@ -141,8 +141,9 @@ typedef struct lac_pattern {
     int32_t unit_n; /* ELEMENT 1; VECTOR, SHUFFLED: the vector's length; BLOCK: its height; VNM: V                    */
     int32_t unit_k; /* BLOCK: its width; all others 1                                                                 */
     int32_t n, m;   /* N:M, 1 <= N <= M <= 256 (VNM: 1 <= N <= 4 <= M); both 0 when the distribution is free          */
-    double density; /* free distribution: in (0, 1], each row group keeps at most round(density * units) units of its
-                       own choice; 0 when N:M. VNM is always N:M, SHUFFLED always free                                */
+    double density; /* free distribution: in (0, 1] and, as a percentage, of 12 decimals at most; each row group keeps
+                       at most round(density * units) units of its own choice. 0 when N:M. VNM is always N:M, SHUFFLED
+                       always free                                                                                    */
 } lac_pattern;
 
 /* "2:4", "25%", "vw32:8:32", "vw32:25%", "bw4x4:2:8", "bw4x4:12.5%", "64:2:8", "shfl64:25%". */
