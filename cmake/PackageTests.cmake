@@ -1,0 +1,12 @@
+# Tests of what is built rather than of what the code does: exported symbols, the installed package, the file format read
+# by other people's code. They need an ordinary build, so sanitizer builds leave them out.
+if(LAC_SANITIZE)
+  return()
+endif()
+
+add_test(NAME symbols COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tests/consumer/symbols.sh
+  ${CMAKE_CURRENT_SOURCE_DIR}/include/lacuna.h $<TARGET_FILE:lacuna> $<TARGET_FILE:lacuna_static> ${CMAKE_NM})
+
+add_test(NAME consumer COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tests/consumer/run.sh
+  ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_CURRENT_BINARY_DIR}/consumer ${CMAKE_C_COMPILER})
+set_tests_properties(symbols consumer PROPERTIES LABELS package)

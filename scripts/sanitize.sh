@@ -1,0 +1,44 @@
+#!/bin/sh
+# sanitize.sh - builds everything with clang and sanitizers and runs the tests. `make asan` and `make tsan` call it.
+#
+#   scripts/sanitize.sh address|thread BUILD JOBS SCALE      SCALE divides the cases of the randomised tests
+#
+# Under the thread sanitizer OpenMP stays on: libarcher tells the sanitizer of OpenMP's own synchronisation. Where clang
+# comes without libarcher, OpenMP is off in that build, and the message says so.
+set -eu
+cd "$(dirname "$0")/.."
+kind=$1 build=$2 jobs=$3 scale=$4
+
+openmp=ON
+case $kind in
+address)
+    sanitizers=address,undefined
+    # libomp keeps its threads' memory until the end of the process, which is no leak of ours
+    ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}
+    UBSAN_OPTIONS=print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
+    export ASAN_OPTIONS UBSAN_OPTIONS
+    ;;
+thread)
+    sanitizers=thread
+    archer=$(dirname "$(readlink -f "$(command -v clang)")")/../lib/libarcher.so
+    if [ -e "$archer" ]; then
+        OMP_TOOL_LIBRARIES=$(readlink -f "$archer")
+        TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1${TSAN_OPTIONS:+:$TSAN_OPTIONS}
+        # more threads than cores, so that they meet
+        OMP_NUM_THREADS=${OMP_NUM_THREADS:-4}
+        export OMP_TOOL_LIBRARIES TSAN_OPTIONS OMP_NUM_THREADS
+    else
+        echo "sanitize.sh: no libarcher.so beside clang: the thread sanitizer runs without OpenMP"
+        openmp=OFF
+    fi
+    ;;
+*)
+    echo "sanitize.sh: unknown kind '$kind'; it is address or thread" >&2
+    exit 2
+    ;;
+esac
+
+cmake -S . -B "$build" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -DLAC_SANITIZE=$sanitizers -DLAC_OPENMP=$openmp
+cmake --build "$build" -j "$jobs"
+LAC_TEST_SCALE=$scale ctest --test-dir "$build" --output-on-failure -j "$jobs"

@@ -1,0 +1,142 @@
+#!/bin/sh
+# setup.sh - makes sure that what a build needs is there. The Makefile and .ci/run call it before they do anything.
+#
+#   scripts/setup.sh build              compiler, CMake, Ninja, pkg-config, jansson, cmocka
+#   scripts/setup.sh test [BUILD]       and a C++ compiler and Python; numpy and safetensors in BUILD/venv
+#   scripts/setup.sh ci [BUILD]         and clang, libomp, clang-format
+#
+# It looks before it acts: when nothing is missing it starts no package manager. Missing Debian packages are installed by
+# root, or through sudo where that asks for no password; otherwise it prints the one command to run, and stops.
+set -eu
+
+level=${1:-build}
+build=${2:-build}
+case $level in
+build | test | ci) ;;
+*)
+    echo "setup.sh: unknown level '$level'; it is build, test or ci" >&2
+    exit 2
+    ;;
+esac
+
+missing=
+
+# lack PACKAGE: one more package to install
+lack() {
+    case " $missing " in
+    *" $1 "*) ;;
+    *) missing="${missing:+$missing }$1" ;;
+    esac
+}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# compiles COMPILER... : does it make a program of a trivial main?
+compiles() {
+    scratch=$(mktemp -d)
+    printf '#include <stdio.h>\nint main(void) { return puts("") < 0; }\n' >"$scratch/probe.c"
+    if "$@" "$scratch/probe.c" -o "$scratch/probe" >/dev/null 2>&1; then result=0; else result=1; fi
+    rm -rf "$scratch"
+    return $result
+}
+
+# links_fuzzer: clang with its sanitizer runtimes
+links_fuzzer() {
+    scratch=$(mktemp -d)
+    printf 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d == 0 && n; }\n' >"$scratch/probe.c"
+    if clang -fsanitize=fuzzer,address,undefined "$scratch/probe.c" -o "$scratch/probe" >/dev/null 2>&1; then result=0; else result=1; fi
+    rm -rf "$scratch"
+    return $result
+}
+
+probe_build() {
+    has "${CC:-cc}" || lack gcc
+    compiles "${CC:-cc}" || { lack gcc && lack libc6-dev; }
+    has cmake || lack cmake
+    has ninja || lack ninja-build
+    if has pkg-config; then
+        pkg-config --exists jansson || lack libjansson-dev
+        pkg-config --exists cmocka || lack libcmocka-dev
+    else
+        lack pkg-config && lack libjansson-dev && lack libcmocka-dev
+    fi
+}
+
+probe_test() {
+    has nm || lack binutils
+    has "${CXX:-c++}" || lack g++
+    has python3 || lack python3
+    python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || lack python3-venv
+}
+
+probe_ci() {
+    has clang || lack clang
+    has clang-format || lack clang-format
+    compiles clang -fopenmp || lack libomp-dev
+    links_fuzzer || lack libclang-rt-14-dev
+    has llvm-symbolizer || lack llvm
+}
+
+probe() {
+    missing=
+    probe_build
+    if [ "$level" != build ]; then probe_test; fi
+    if [ "$level" = ci ]; then probe_ci; fi
+}
+
+install_missing() {
+    if ! has apt-get; then
+        echo "Lacuna needs software that is not here. In Debian's names: $missing" >&2
+        echo "Install it with your system's package manager and try again." >&2
+        exit 1
+    fi
+    if [ "$(id -u)" -eq 0 ]; then
+        as_root=
+    elif has sudo && sudo -n true >/dev/null 2>&1; then
+        as_root="sudo -n"
+    else
+        echo "Lacuna needs packages that are not installed, and you may not install them from here. Run this, then try again:" >&2
+        echo "" >&2
+        if has sudo; then
+            echo "    sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends $missing'" >&2
+        else
+            echo "    su -c 'apt-get update && apt-get install -y --no-install-recommends $missing'" >&2
+        fi
+        echo "" >&2
+        exit 1
+    fi
+    echo "Installing: $missing"
+    log=$(mktemp)
+    # shellcheck disable=SC2086 # both are lists of words
+    if ! { $as_root env DEBIAN_FRONTEND=noninteractive apt-get update &&
+        $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } >"$log" 2>&1; then
+        tail -n 30 "$log" >&2
+        echo "setup.sh: apt-get could not install: $missing" >&2
+        rm -f "$log"
+        exit 1
+    fi
+    rm -f "$log"
+    asked=$missing
+    probe
+    if [ -n "$missing" ]; then
+        echo "setup.sh: installed $asked, but these are still missing or do not work: $missing" >&2
+        exit 1
+    fi
+}
+
+# The Python packages are for one test, which says that it was skipped when they could not be had.
+set_up_python() {
+    python=$build/venv/bin/python
+    if "$python" -c 'import numpy, safetensors' >/dev/null 2>&1; then return; fi
+    echo "Installing numpy and safetensors in $build/venv"
+    mkdir -p "$build"
+    rm -rf "$build/venv"
+    if ! python3 -m venv "$build/venv" >"$build/venv.log" 2>&1 ||
+        ! "$python" -m pip install --quiet --retries 1 --timeout 20 numpy safetensors >>"$build/venv.log" 2>&1; then
+        echo "setup.sh: no numpy and safetensors from PyPI ($build/venv.log says why): the test python_safetensors will be skipped" >&2
+    fi
+}
+
+probe
+if [ -n "$missing" ]; then install_missing; fi
+if [ "$level" != build ]; then set_up_python; fi
