@@ -79,6 +79,9 @@ static lac_status take_percentage(reader *r, double *out)
         if (digits > (int64_t)1e14) return syntax_error(r, "at most 100%");
     }
     if (!take(r, "%")) return syntax_error(r, "'%'");
+    if (digits == 0) /* said here: as a pattern, a density of 0 would pass for a forgotten N:M */
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                        "pattern is '%.60s': its density is 0; it lies above 0 and at most at 100%%", r->text);
     *out = (double)digits / powers_of_ten[decimals + 2];
     return LAC_STATUS_OK;
 }

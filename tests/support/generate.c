@@ -1,11 +1,14 @@
 /* generate.c - see generate.h. */
 #include "support/generate.h"
 
+/* A density is a percentage of at most 12 decimals, divided once: what lac_pattern_parse would make of its text. */
 static double random_density(test_random *random)
 {
-    static const double usual[] = {0.5, 0.25, 0.125, 0.1, 1.0, 0.375, 0.3, 0.01, 0.055, 1.0 / 3};
-    if (test_random_chance(random, 20)) return 1 - test_random_unit(random);
-    return usual[test_random_between(random, 0, (int64_t)(sizeof usual / sizeof *usual) - 1)];
+    static const double powers[] = {1e2, 1e4, 1e8, 1e14};
+    if (test_random_chance(random, 60))
+        return (double)test_random_pick(random, 500, 250, 125, 100, 1000, 375, 333, 10, 55) / 1e3;
+    double whole = powers[test_random_between(random, 0, 3)];
+    return (double)test_random_between(random, 1, (int64_t)whole) / whole;
 }
 
 static void random_ratio(test_random *random, lac_pattern *pattern)
