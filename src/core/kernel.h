@@ -2,6 +2,7 @@
 #ifndef LAC_CORE_KERNEL_H
 #define LAC_CORE_KERNEL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "lacuna.h"
@@ -9,6 +10,7 @@
 typedef struct lac_device_ops lac_device_ops;
 
 struct lac_device {
+    atomic_int holders;
     lac_device_info info;
     const lac_device_ops *ops;
     void *state; /* the backend's */
@@ -54,7 +56,7 @@ typedef struct lac_kernel {
     size_t (*workspace)(const lac_problem *problem);                 /* NULL: none          */
     lac_status (*prepare)(const lac_problem *problem, void **state); /* NULL: nothing to do */
     lac_status (*execute)(const lac_problem *problem, const void *state, const lac_call *call);
-    void (*release)(void *state);
+    void (*release)(void *state); /* must take NULL; NULL: nothing to release */
 } lac_kernel;
 
 /* registry.c, the one file that knows which backends exist. */
@@ -66,7 +68,14 @@ struct lac_plan {
     const lac_kernel *kernel;
     void *state;
     lac_plan_info info;
-    char *forced_name;
 };
+
+/* Checks a caller's arguments against the plan and leaves nothing to default. The oracle reads the inputs only, so it
+ * asks for neither y nor a workspace. */
+typedef enum lac_call_use { LAC_CALL_EXECUTE, LAC_CALL_REFERENCE } lac_call_use;
+lac_status lac_plan_resolve_call(const lac_plan *plan, const lac_execute_args *args, lac_call_use use, lac_call *out);
+
+/* measure.c: the median time of a prepared kernel on random data, in host memory. */
+lac_status lac_measure_kernel(const lac_problem *problem, const lac_kernel *kernel, const void *state, double *seconds);
 
 #endif

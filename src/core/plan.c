@@ -1,0 +1,183 @@
+/* plan.c - the planner: resolves options, asks every kernel of the registry whether it applies and what it costs, and
+ * keeps the cheapest, prepared. Dense kernels are candidates like any other. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "core/kernel.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "format/weight.h"
+
+/* ---- options */
+
+static lac_status check_dtype(const char *name, lac_dtype dtype)
+{
+    if (lac_dtype_is_storage(dtype)) return LAC_STATUS_OK;
+    return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options->%s is %d (%s); it is one of f32, f16, bf16", name, (int)dtype,
+                    lac_dtype_name(dtype));
+}
+
+static lac_status check_number(const char *name, int64_t value, int64_t last)
+{
+    if (value >= 0 && value <= last) return LAC_STATUS_OK;
+    return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options->%s is %" PRId64 "; it lies in 0 to %" PRId64, name, value, last);
+}
+
+static lac_status resolve_options(const lac_weight *weight, const lac_device *device, lac_plan_options *o)
+{
+    if (!o->x_dtype) o->x_dtype = weight->dtype;
+    if (!o->y_dtype) o->y_dtype = o->x_dtype;
+    if (!o->bias_dtype) o->bias_dtype = o->y_dtype;
+    if (!o->c_dtype) o->c_dtype = o->y_dtype;
+    if (!o->precision) o->precision = device->info.kind == LAC_DEVICE_KIND_CPU ? LAC_PRECISION_STRICT : LAC_PRECISION_FAST;
+    if (!o->threads) o->threads = device->info.cores > 0 ? device->info.cores : 1;
+    lac_status status;
+    if ((status = check_number("x_layout", o->x_layout, LAC_LAYOUT_COLUMN_MAJOR)) ||
+        (status = check_number("y_layout", o->y_layout, LAC_LAYOUT_COLUMN_MAJOR)) ||
+        (status = check_dtype("x_dtype", o->x_dtype)) || (status = check_dtype("y_dtype", o->y_dtype)) ||
+        (status = check_dtype("bias_dtype", o->bias_dtype)) || (status = check_dtype("c_dtype", o->c_dtype)) ||
+        (status = check_number("precision", o->precision, LAC_PRECISION_TF32)) ||
+        (status = check_number("has_bias", o->has_bias, 1)) ||
+        (status = check_number("activation", o->activation, LAC_ACTIVATION_SILU)) ||
+        (status = check_number("has_residual", o->has_residual, 1)) || (status = check_number("threads", o->threads, 4096)) ||
+        (status = check_number("measure", o->measure, 1)))
+        return status;
+    return LAC_STATUS_OK;
+}
+
+/* ---- choosing */
+
+static void release_state(const lac_kernel *kernel, void *state)
+{
+    if (kernel->release) kernel->release(state);
+}
+
+static bool is_candidate(const lac_kernel *kernel, const lac_problem *problem)
+{
+    return kernel->info.device == problem->device->info.kind && kernel->applies(problem);
+}
+
+static lac_status prepare(const lac_kernel *kernel, const lac_problem *problem, void **state)
+{
+    *state = NULL;
+    return kernel->prepare ? kernel->prepare(problem, state) : LAC_STATUS_OK;
+}
+
+static lac_status choose_by_name(lac_plan *plan, const char *name)
+{
+    const lac_kernel *kernel;
+    for (size_t i = 0; (kernel = lac_registry_kernel(i)); ++i)
+        if (!strcmp(kernel->info.name, name)) break;
+    if (!kernel) return lac_fail(LAC_STATUS_NOT_FOUND, "options->kernel is '%.60s'; there is no such kernel", name);
+    if (!is_candidate(kernel, &plan->problem)) {
+        char pattern[LAC_PATTERN_TEXT_SIZE] = "";
+        lac_pattern_format(&plan->problem.weight->pattern, pattern, sizeof pattern);
+        return lac_fail(LAC_STATUS_UNSUPPORTED,
+                        "options->kernel is '%s', which does not apply to pattern %s with %s weights on %s", name, pattern,
+                        lac_dtype_name(plan->problem.weight->dtype), plan->problem.device->info.name);
+    }
+    plan->kernel = kernel;
+    plan->info.forced = 1;
+    plan->info.candidates = 1;
+    return prepare(kernel, &plan->problem, &plan->state);
+}
+
+/* The seconds to rank a candidate by: the model's, or those of a run. Leaves the candidate prepared in *state. */
+static lac_status rank(const lac_kernel *kernel, const lac_problem *problem, void **state, double *seconds)
+{
+    lac_status status = prepare(kernel, problem, state);
+    if (status) return status;
+    if ((status = lac_measure_kernel(problem, kernel, *state, seconds))) {
+        release_state(kernel, *state);
+        *state = NULL;
+    }
+    return status;
+}
+
+static lac_status choose_best(lac_plan *plan)
+{
+    const lac_problem *problem = &plan->problem;
+    const lac_kernel *kernel;
+    double best = INFINITY;
+    for (size_t i = 0; (kernel = lac_registry_kernel(i)); ++i) {
+        if (kernel->oracle || !is_candidate(kernel, problem)) continue;
+        ++plan->info.candidates;
+        double seconds = kernel->cost(problem).seconds;
+        void *state = NULL;
+        if (problem->options.measure) {
+            lac_status status = rank(kernel, problem, &state, &seconds);
+            if (status) return status;
+        }
+        if (!plan->kernel || seconds < best) {
+            if (plan->kernel) release_state(plan->kernel, plan->state);
+            best = seconds;
+            plan->kernel = kernel;
+            plan->state = state;
+        } else {
+            release_state(kernel, state);
+        }
+    }
+    if (!plan->kernel) {
+        char pattern[LAC_PATTERN_TEXT_SIZE] = "";
+        lac_pattern_format(&problem->weight->pattern, pattern, sizeof pattern);
+        return lac_fail(LAC_STATUS_UNSUPPORTED, "no kernel on %s applies to pattern %s, weights %s, x %s, y %s, precision %d",
+                        problem->device->info.name, pattern, lac_dtype_name(problem->weight->dtype),
+                        lac_dtype_name(problem->options.x_dtype), lac_dtype_name(problem->options.y_dtype),
+                        (int)problem->options.precision);
+    }
+    return problem->options.measure ? LAC_STATUS_OK : prepare(plan->kernel, problem, &plan->state);
+}
+
+lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t m, const lac_plan_options *options,
+                           lac_plan **out)
+{
+    if (!device) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "device is NULL");
+    if (!weight) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "weight is NULL");
+    if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
+    if (m < 0 || m > LAC_MAX_DIMENSION)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "m is %" PRId64 "; it lies in 0 to 2147483647", m);
+    lac_plan_options resolved;
+    lac_status status = lac_read_struct("options", options, &resolved, sizeof resolved);
+    if (status || (status = resolve_options(weight, device, &resolved))) return status;
+    const char *forced = resolved.kernel;
+    resolved.kernel = NULL; /* the caller's text need not live as long as the plan */
+
+    lac_plan *plan = lac_allocate_zeroed(sizeof *plan);
+    if (!plan) return lac_fail_memory("plan", sizeof *plan);
+    plan->problem = (lac_problem){lac_device_retain(device), lac_weight_retain(weight), m, resolved};
+    status = forced ? choose_by_name(plan, forced) : choose_best(plan);
+    if (status) {
+        lac_plan_free(plan);
+        return status;
+    }
+    lac_cost cost = plan->kernel->cost(&plan->problem);
+    plan->info.size = sizeof plan->info;
+    plan->info.kernel = plan->kernel->info.name;
+    plan->info.is_dense = plan->kernel->info.is_dense;
+    plan->info.predicted_seconds = cost.seconds;
+    plan->info.bound = cost.bound;
+    plan->info.m = m;
+    plan->info.n = weight->n_out;
+    plan->info.k = weight->k_in;
+    plan->info.workspace_bytes = plan->kernel->workspace ? plan->kernel->workspace(&plan->problem) : 0;
+    *out = plan;
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_plan_get_info(const lac_plan *plan, lac_plan_info *info)
+{
+    if (!plan) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "plan is NULL");
+    return lac_write_struct("info", info, &plan->info, sizeof plan->info);
+}
+
+void lac_plan_free(lac_plan *plan)
+{
+    if (!plan) return;
+    if (plan->kernel) release_state(plan->kernel, plan->state);
+    lac_weight_free((lac_weight *)plan->problem.weight);
+    lac_device_close((lac_device *)plan->problem.device);
+    lac_release(plan);
+}
