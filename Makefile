@@ -36,31 +36,32 @@ install: all
 	DESTDIR="$(DESTDIR)" cmake --install $(BUILD)
 
 check-format:
-	@scripts/setup.sh ci
+	@scripts/setup.sh ci $(BUILD)
 	@scripts/format.sh --check
 
 format:
-	@scripts/setup.sh ci
+	@scripts/setup.sh ci $(BUILD)
 	@scripts/format.sh
 
 sanitize: asan tsan
 
 asan:
-	@scripts/setup.sh ci
+	@scripts/setup.sh ci $(BUILD)
 	@scripts/sanitize.sh address build-asan $(JOBS) $(ASAN_SCALE)
 
 tsan:
-	@scripts/setup.sh ci
+	@scripts/setup.sh ci $(BUILD)
 	@scripts/sanitize.sh thread build-tsan $(JOBS) $(TSAN_SCALE)
 
 clang:
-	@scripts/setup.sh ci
-	cmake -S . -B build-clang -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ $(CMAKE_FLAGS)
+	@scripts/setup.sh ci $(BUILD)
+	cmake -S . -B build-clang -G Ninja -DCMAKE_C_COMPILER=clang \
+		-DLAC_TEST_PYTHON:FILEPATH=$(BUILD)/venv/bin/python $(CMAKE_FLAGS)
 	cmake --build build-clang -j $(JOBS)
 	LAC_TEST_SCALE=$(ASAN_SCALE) ctest --test-dir build-clang --output-on-failure -j $(JOBS)
 
 fuzz:
-	@scripts/setup.sh ci
+	@scripts/setup.sh ci $(BUILD)
 	tests/fuzz/run.sh $(FUZZ_SECONDS)
 
 clean:

@@ -10,3 +10,10 @@ add_test(NAME symbols COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tests/consumer/symbols
 add_test(NAME consumer COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tests/consumer/run.sh
   ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_CURRENT_BINARY_DIR}/consumer ${CMAKE_C_COMPILER})
 set_tests_properties(symbols consumer PROPERTIES LABELS package)
+
+if(TARGET lacuna_cli)
+  set(LAC_TEST_PYTHON ${CMAKE_CURRENT_BINARY_DIR}/venv/bin/python CACHE FILEPATH "A Python with numpy and safetensors")
+  add_test(NAME python_safetensors COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tests/python/run.sh
+    ${LAC_TEST_PYTHON} $<TARGET_FILE:lacuna_cli> ${CMAKE_CURRENT_BINARY_DIR}/python_safetensors)
+  set_tests_properties(python_safetensors PROPERTIES SKIP_RETURN_CODE 77 LABELS package)
+endif()
