@@ -1,0 +1,49 @@
+/* decode.c - one stored row of the compressed weight as fp32 values and columns, for the plain kernels: gather.c reads
+ * rows this way when it runs, dense.c once when it is prepared. */
+#include "core/dtype.h"
+#include "cpu/kernels.h"
+#include "format/weight.h"
+
+int64_t lac_cpu_row_capacity(const lac_weight *weight) { return weight->geometry.selected * weight->geometry.unit_k; }
+
+/* Columns of the units, in the order of the values. Returns how many: a partial last unit has fewer than unit_k, and they
+ * are the last ones, so the values beside them are cut at the same place. */
+static int64_t expand_units(const lac_geometry *g, const uint32_t *units, int64_t count, uint32_t *columns)
+{
+    if (g->unit_k == 1) {
+        for (int64_t i = 0; i < count; ++i) columns[i] = units[i];
+        return count;
+    }
+    int64_t total = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        int64_t inputs = lac_geometry_inputs(g, units[i]);
+        for (int64_t j = 0; j < inputs; ++j) columns[total++] = (uint32_t)(units[i] * g->unit_k + j);
+    }
+    return total;
+}
+
+void lac_cpu_decode_row(const lac_weight *weight, int64_t stored, const lac_cpu_row *neighbour, uint32_t *units,
+                        lac_cpu_row *row)
+{
+    const lac_geometry *g = &weight->geometry;
+    int64_t group = stored / g->unit_n;
+    int64_t row_in_group = stored - group * g->unit_n;
+    int64_t rows = lac_geometry_rows(g, group);
+    if (weight->pattern.family == LAC_FAMILY_VNM) {
+        /* Rows of a group share the selected inputs only; each has positions of its own. */
+        if (!neighbour) lac_weight_units(weight, group, units);
+        row->count = lac_weight_slots(weight, group);
+        for (int64_t slot = 0; slot < row->count; ++slot) {
+            int64_t selected = slot / g->slot_n * LAC_VNM_SELECTED;
+            row->columns[slot] = units[selected + lac_weight_position(weight, group, slot, row_in_group)];
+        }
+    } else if (neighbour) {
+        row->columns = neighbour->columns;
+        row->count = neighbour->count;
+    } else {
+        int64_t count = lac_weight_units(weight, group, units);
+        row->count = expand_units(g, units, count, row->columns);
+    }
+    int64_t first = lac_weight_first_value(weight, group) + row_in_group;
+    lac_load_run_f32(weight->part[LAC_PART_VALUES].data, weight->dtype, first, rows, row->count, row->values);
+}

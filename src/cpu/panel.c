@@ -1,0 +1,187 @@
+/* panel.c - packs activations, sums tiles and stores results for the CPU kernels gather.c and dense.c. See panel.h. */
+#include "cpu/panel.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "cpu/parallel.h"
+#include "format/weight.h"
+
+enum { STRIP_COLUMNS = 256 };
+
+int lac_cpu_tile_tokens(int64_t m) { return m <= 1 ? 1 : m <= 4 ? 4 : LAC_CPU_TILE_TOKENS; }
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+uint64_t lac_cpu_packed_bytes(const lac_problem *problem)
+{
+    int64_t tile = lac_cpu_tile_tokens(problem->m);
+    int64_t tokens = (smaller(problem->m, LAC_CPU_PANEL_TOKENS) + tile - 1) / tile * tile;
+    uint64_t bytes = (uint64_t)tokens * (uint64_t)problem->weight->geometry.k * sizeof(float);
+    return (bytes / 64 + 1) * 64;
+}
+
+lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int64_t first)
+{
+    lac_cpu_panel panel = {.first = first, .tile = lac_cpu_tile_tokens(problem->m), .packed = call->workspace};
+    panel.tokens = smaller(problem->m - first, LAC_CPU_PANEL_TOKENS);
+    panel.tiles = (panel.tokens + panel.tile - 1) / panel.tile;
+    return panel;
+}
+
+/* ---- packing */
+
+static int64_t column_strips(const lac_problem *problem)
+{
+    return (problem->weight->geometry.k + STRIP_COLUMNS - 1) / STRIP_COLUMNS;
+}
+
+int64_t lac_cpu_strips(const lac_problem *problem, const lac_cpu_panel *panel) { return panel->tiles * column_strips(problem); }
+
+/* Columns [begin, end) of one token, into every tile-th element of `out`. */
+static void pack_token(const lac_problem *problem, const lac_call *call, int64_t token, int64_t begin, int64_t end, int tile,
+                       float *out)
+{
+    const lac_plan_options *options = &problem->options;
+    const uint32_t *col_perm = problem->weight->part[LAC_PART_COL_PERM].data; /* [k] or NULL */
+    bool token_major = options->x_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    int64_t step = token_major ? 1 : call->ldx; /* from one input of the token to the next */
+    int64_t base = token_major ? token * call->ldx : token;
+    float run[STRIP_COLUMNS];
+    if (col_perm) {
+        for (int64_t j = begin; j < end; ++j) {
+            lac_load_run_f32(call->x, options->x_dtype, base + (int64_t)col_perm[j] * step, 1, 1, &run[j - begin]);
+        }
+    } else {
+        lac_load_run_f32(call->x, options->x_dtype, base + begin * step, step, end - begin, run);
+    }
+    for (int64_t j = begin; j < end; ++j) out[(j - begin) * tile] = run[j - begin];
+}
+
+void lac_cpu_pack_strip(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t strip)
+{
+    int64_t k = problem->weight->geometry.k;
+    int64_t tile_number = strip / column_strips(problem);
+    int64_t begin = strip % column_strips(problem) * STRIP_COLUMNS;
+    int64_t end = smaller(begin + STRIP_COLUMNS, k);
+    int64_t first = tile_number * panel->tile; /* within the panel */
+    int64_t tokens = smaller(panel->tokens - first, panel->tile);
+    float *out = panel->packed + (tile_number * k + begin) * panel->tile; /* [end - begin][tile] */
+    if (tokens < panel->tile) memset(out, 0, (size_t)((end - begin) * panel->tile) * sizeof *out);
+    for (int64_t t = 0; t < tokens; ++t) {
+        pack_token(problem, call, panel->first + first + t, begin, end, panel->tile, out + t);
+    }
+}
+
+/* ---- sums */
+
+/* `tile` is a constant where this is called, so that the sums stay in registers. */
+static inline __attribute__((always_inline)) void sum_tile(const int tile, const float *packed, const float *values,
+                                                           const uint32_t *columns, int64_t count, float *sums)
+{
+    float sum[LAC_CPU_TILE_TOKENS] = {0.0f};
+    for (int64_t i = 0; i < count; ++i) {
+        const float *x = packed + (columns ? (int64_t)columns[i] : i) * tile; /* [tile] */
+        for (int t = 0; t < tile; ++t) sum[t] += values[i] * x[t];
+    }
+    for (int t = 0; t < tile; ++t) sums[t] = sum[t];
+}
+
+/* One token: there is no run of tokens to work on, so four sums hide the latency of the additions. */
+static inline __attribute__((always_inline)) float sum_token(const float *x, const float *values, const uint32_t *columns,
+                                                             int64_t count)
+{
+    float sum[4] = {0.0f};
+    int64_t i = 0;
+    for (; i + 4 <= count; i += 4) {
+        for (int j = 0; j < 4; ++j) sum[j] += values[i + j] * x[columns ? (int64_t)columns[i + j] : i + j];
+    }
+    for (; i < count; ++i) sum[0] += values[i] * x[columns ? (int64_t)columns[i] : i];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+void lac_cpu_tile_sums(int tile, const float *packed, const float *values, const uint32_t *columns, int64_t count, float *sums)
+{
+    if (tile == 1) {
+        sums[0] = columns ? sum_token(packed, values, columns, count) : sum_token(packed, values, NULL, count);
+    } else if (tile == 4) {
+        if (columns)
+            sum_tile(4, packed, values, columns, count, sums);
+        else
+            sum_tile(4, packed, values, NULL, count, sums);
+    } else {
+        if (columns)
+            sum_tile(LAC_CPU_TILE_TOKENS, packed, values, columns, count, sums);
+        else
+            sum_tile(LAC_CPU_TILE_TOKENS, packed, values, NULL, count, sums);
+    }
+}
+
+/* ---- the epilogue */
+
+static float activate(lac_activation activation, float z)
+{
+    switch (activation) {
+    case LAC_ACTIVATION_NONE:
+        return z;
+    case LAC_ACTIVATION_RELU:
+        return z < 0.0f ? 0.0f : z;
+    case LAC_ACTIVATION_GELU_ERF:
+        return 0.5f * z * erfcf(-z * 0.70710678f);
+    case LAC_ACTIVATION_GELU_TANH:
+        return 0.5f * z * (1.0f + tanhf(0.79788456f * (z + 0.044715f * z * z * z)));
+    case LAC_ACTIVATION_SILU:
+        return z / (1.0f + expf(-z));
+    }
+    return NAN;
+}
+
+void lac_cpu_store(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t tile, int64_t stored,
+                   const float *sums)
+{
+    const lac_plan_options *options = &problem->options;
+    const uint32_t *row_perm = problem->weight->part[LAC_PART_ROW_PERM].data; /* [n] or NULL */
+    int64_t output = row_perm ? (int64_t)row_perm[stored] : stored;
+    bool token_major = options->y_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    int64_t first = tile * panel->tile;
+    int64_t tokens = smaller(panel->tokens - first, panel->tile);
+    float bias = call->bias ? (float)lac_load_f64(call->bias, options->bias_dtype, output) : 0.0f;
+    for (int64_t t = 0; t < tokens; ++t) {
+        int64_t token = panel->first + first + t;
+        float z = call->alpha * sums[t];
+        if (call->bias) z += bias;
+        z = activate(options->activation, z);
+        if (call->c) {
+            int64_t at = token_major ? token * call->ldc + output : output * call->ldc + token;
+            z += call->beta * (float)lac_load_f64(call->c, options->c_dtype, at);
+        }
+        lac_store_f64(call->y, options->y_dtype, token_major ? token * call->ldy + output : output * call->ldy + token, z);
+    }
+}
+
+/* ---- the loop over panels */
+
+int lac_cpu_threads(const lac_problem *problem, int64_t items)
+{
+    int64_t threads = smaller(problem->options.threads, items);
+    return threads > 1 ? (int)threads : 1;
+}
+
+void lac_cpu_run(const lac_problem *problem, const void *state, const lac_call *call, int64_t items, lac_cpu_item_fn fn)
+{
+    const int threads = lac_cpu_threads(problem, items);
+    (void)threads; /* unused without OpenMP */
+    for (int64_t first = 0; first < problem->m; first += LAC_CPU_PANEL_TOKENS) {
+        const lac_cpu_panel panel = lac_cpu_panel_at(problem, call, first);
+        const int64_t strips = lac_cpu_strips(problem, &panel);
+        LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
+        {
+            const int thread = lac_thread_number();
+            LAC_OMP(omp for schedule(static))
+            for (int64_t strip = 0; strip < strips; ++strip) lac_cpu_pack_strip(problem, call, &panel, strip);
+            LAC_OMP(omp for schedule(static))
+            for (int64_t item = 0; item < items; ++item) fn(problem, state, call, &panel, item, thread);
+        }
+    }
+}

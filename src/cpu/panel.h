@@ -1,0 +1,53 @@
+/* panel.h - what the CPU kernels share: activations packed for the inner loop, and the epilogue that stores results.
+ *
+ * Tokens are taken in panels of up to 256, a panel in tiles of 1, 4 or 16 tokens. Of each panel X is packed as fp32,
+ *
+ *     packed[tile of tokens][stored column][token in the tile]
+ *
+ * so that a product with one weight is one short run over adjacent tokens, whatever X's dtype, layout and padding, and
+ * whatever the weight's column permutation. The sum for one output takes its products in the order of the stored
+ * columns, on whichever thread it runs: results do not depend on the number of threads. */
+#ifndef LAC_CPU_PANEL_H
+#define LAC_CPU_PANEL_H
+
+#include "core/kernel.h"
+
+enum { LAC_CPU_PANEL_TOKENS = 256, LAC_CPU_TILE_TOKENS = 16 };
+
+typedef struct lac_cpu_panel {
+    int64_t first;  /* its first token                                               */
+    int64_t tokens; /* how many it has                                               */
+    int64_t tiles;  /* ceil(tokens / tile)                                           */
+    int tile;       /* tokens in a tile: 1, 4 or 16; those past the end are zeros    */
+    float *packed;  /* [tiles][k][tile]                                              */
+} lac_cpu_panel;
+
+/* Tokens in a tile for m tokens in all. */
+int lac_cpu_tile_tokens(int64_t m);
+/* Bytes of the packed panel, a multiple of 64. */
+uint64_t lac_cpu_packed_bytes(const lac_problem *problem);
+/* The panel that begins at token `first`, its storage at the beginning of the call's workspace. */
+lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int64_t first);
+
+/* Packing is done in strips of columns, so that threads can share it: lac_cpu_strips of them, each by one call. */
+int64_t lac_cpu_strips(const lac_problem *problem, const lac_cpu_panel *panel);
+void lac_cpu_pack_strip(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t strip);
+
+/* The sums of a run of entries times one tile: sums[t] = sum over i of values[i] * tile[columns[i]][t]. `columns` NULL
+ * means 0, 1, 2, ... */
+void lac_cpu_tile_sums(int tile, const float *packed, const float *values, const uint32_t *columns, int64_t count, float *sums);
+
+/* Epilogue and store of one stored row and one tile of the panel. */
+void lac_cpu_store(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t tile, int64_t stored,
+                   const float *sums);
+
+/* What a kernel does with a packed panel: work item `item`, on thread `thread`. */
+typedef void (*lac_cpu_item_fn)(const lac_problem *problem, const void *state, const lac_call *call, const lac_cpu_panel *panel,
+                                int64_t item, int thread);
+
+/* Threads that a problem of `items` work items runs on: the plan's, but no more than there is work for. */
+int lac_cpu_threads(const lac_problem *problem, int64_t items);
+/* Packs panel after panel and does all the items of each, in parallel. */
+void lac_cpu_run(const lac_problem *problem, const void *state, const lac_call *call, int64_t items, lac_cpu_item_fn fn);
+
+#endif
