@@ -1,0 +1,37 @@
+/* prune.h - what the families' prunings share. lac_prune fills in a job; one of these then sets the mask's bits. */
+#ifndef LAC_PRUNE_PRUNE_H
+#define LAC_PRUNE_PRUNE_H
+
+#include "core/pattern.h"
+#include "format/mask.h"
+#include "prune/source.h"
+
+typedef struct lac_prune_job {
+    lac_source source;
+    lac_pattern pattern;
+    lac_geometry geometry;
+    lac_score score; /* L1 or L2, never DEFAULT */
+    int threads;     /* as the caller asked; 0: as many as OpenMP gives */
+    lac_mask *mask;
+} lac_prune_job;
+
+/* What a choice of units is worth. Units with an infinity or a NaN are counted, not summed. */
+typedef struct lac_worth {
+    int64_t not_finite;
+    double sum;
+} lac_worth;
+
+/* 1 when a is worth more than b, -1 when less, else 0. */
+int lac_worth_compare(const lac_worth *a, const lac_worth *b);
+
+/* The best units of each row group (all families but V:N:M); row group g holds the rows perm[g * unit_n ...], or the
+ * rows in order when perm is NULL. Overwrites every bit. `worth` may be NULL. */
+lac_status lac_prune_units(const lac_prune_job *job, const uint32_t *perm, lac_worth *worth);
+
+/* V:N:M. */
+lac_status lac_prune_vnm(const lac_prune_job *job);
+
+/* SHUFFLED: finds the permutation too and hands it to the mask. */
+lac_status lac_prune_shuffled(const lac_prune_job *job);
+
+#endif
