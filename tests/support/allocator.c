@@ -16,14 +16,15 @@
 
 static atomic_int_least64_t count, live, fail_number;
 static atomic_uint_least64_t limit;
-static atomic_bool failed;
+static atomic_bool failed, fail_all_after;
 
 static void *counted_allocate(size_t bytes, void *user)
 {
     (void)user;
     int64_t number = atomic_fetch_add(&count, 1) + 1;
     uint64_t most = atomic_load(&limit);
-    if (number == atomic_load(&fail_number) || (most && bytes > most)) {
+    int64_t failing = atomic_load(&fail_number);
+    if ((failing && (atomic_load(&fail_all_after) ? number >= failing : number == failing)) || (most && bytes > most)) {
         atomic_store(&failed, true);
         return NULL;
     }
@@ -53,7 +54,14 @@ void test_allocator_fail_at(int64_t number)
 {
     atomic_store(&failed, false);
     atomic_store(&count, 0);
+    atomic_store(&fail_all_after, false);
     atomic_store(&fail_number, number);
+}
+
+void test_allocator_fail_from(int64_t number)
+{
+    test_allocator_fail_at(number);
+    atomic_store(&fail_all_after, true);
 }
 
 void test_allocator_limit(uint64_t bytes)

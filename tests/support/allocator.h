@@ -9,6 +9,8 @@
 void test_allocator_install(void);
 /* The `number`-th allocation from now (1 is the next), and it alone, fails; 0 lets all succeed. */
 void test_allocator_fail_at(int64_t number);
+/* That one and all after it fail. */
+void test_allocator_fail_from(int64_t number);
 /* Every allocation larger than this fails; 0: no limit. */
 void test_allocator_limit(uint64_t bytes);
 /* Whether the allocation that was to fail has been reached. */

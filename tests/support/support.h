@@ -16,6 +16,7 @@
 #include "support/check.h"
 #include "support/folder.h"
 #include "support/generate.h"
+#include "support/header.h"
 #include "support/matrix.h"
 #include "support/random.h"
 
