@@ -1,0 +1,138 @@
+/* output.c - writes a temporary file beside the target and renames it when it is complete and on the disk, so that a
+ * reader sees the old file or the new one and never a part. */
+#include "io/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "io/text.h"
+
+enum { NAME_ATTEMPTS = 100 };
+/* Linux moves at most 2 GiB a call; smaller pieces cost nothing. */
+static const uint64_t piece_bytes = UINT64_C(1) << 30;
+
+static lac_status fail_errno(const lac_output *output, const char *what, int number)
+{
+    lac_error_text reason;
+    return lac_fail(LAC_STATUS_IO, "%s: %s: %s", output->path, what, lac_error_describe(number, &reason));
+}
+
+static lac_status open_folder(lac_output *output)
+{
+    char *slash = strrchr(output->path, '/');
+    output->target = slash ? slash + 1 : output->path;
+    if (*output->target == '\0')
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "path '%s' ends without a file name", output->path);
+    char saved = '\0';
+    if (slash) {
+        saved = slash[1];
+        slash[1] = '\0';
+    }
+    output->folder = open(slash ? output->path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int number = errno;
+    if (slash) slash[1] = saved;
+    return output->folder >= 0 ? LAC_STATUS_OK : fail_errno(output, "cannot open its folder", number);
+}
+
+/* A rename would replace a device or fail on a folder only after all the work. */
+static lac_status check_target(const lac_output *output)
+{
+    struct stat found;
+    if (fstatat(output->folder, output->target, &found, 0) != 0) return LAC_STATUS_OK;
+    if (S_ISDIR(found.st_mode)) return lac_fail(LAC_STATUS_IO, "%s: cannot write: it is a folder", output->path);
+    if (!S_ISREG(found.st_mode)) return lac_fail(LAC_STATUS_IO, "%s: cannot write: it is not a regular file", output->path);
+    return LAC_STATUS_OK;
+}
+
+static lac_status create_temporary(lac_output *output)
+{
+    for (int attempt = 0; attempt < NAME_ATTEMPTS; attempt++) {
+        uint64_t number;
+        if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) {
+            if (errno == EINTR) continue;
+            return fail_errno(output, "cannot draw a temporary name", errno);
+        }
+        snprintf(output->temporary, sizeof output->temporary, ".lacuna-%016" PRIx64 ".tmp", number);
+        output->descriptor = openat(output->folder, output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (output->descriptor >= 0) return LAC_STATUS_OK;
+        output->temporary[0] = '\0';
+        if (errno != EEXIST && errno != EINTR) return fail_errno(output, "cannot create a temporary file beside it", errno);
+    }
+    return fail_errno(output, "cannot create a temporary file beside it", EEXIST);
+}
+
+lac_status lac_output_open(const char *path, lac_output *out)
+{
+    lac_output output = {.folder = -1, .descriptor = -1};
+    output.path = lac_copy_text(path);
+    if (!output.path) return lac_fail_memory("a path", strlen(path) + 1);
+    lac_status status = open_folder(&output);
+    if (status == LAC_STATUS_OK) status = check_target(&output);
+    if (status == LAC_STATUS_OK) status = create_temporary(&output);
+    if (status != LAC_STATUS_OK) {
+        lac_output_discard(&output);
+        return status;
+    }
+    *out = output;
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_output_write(lac_output *output, const void *data, uint64_t bytes)
+{
+    const uint8_t *p = data;
+    while (bytes > 0) {
+        ssize_t done = write(output->descriptor, p, (size_t)(bytes < piece_bytes ? bytes : piece_bytes));
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) {
+            int number = done < 0 ? errno : EIO;
+            lac_error_text reason;
+            return lac_fail(LAC_STATUS_IO, "%s: cannot write %" PRIu64 " bytes at %" PRIu64 ": %s", output->path, bytes,
+                            output->bytes, lac_error_describe(number, &reason));
+        }
+        p += done;
+        bytes -= (uint64_t)done;
+        output->bytes += (uint64_t)done;
+    }
+    return LAC_STATUS_OK;
+}
+
+static int sync_descriptor(int descriptor)
+{
+    while (fsync(descriptor) != 0)
+        if (errno != EINTR) return errno;
+    return 0;
+}
+
+lac_status lac_output_commit(lac_output *output)
+{
+    int number = sync_descriptor(output->descriptor);
+    if (number != 0) return fail_errno(output, "cannot flush to the disk", number);
+    int descriptor = output->descriptor;
+    output->descriptor = -1;
+    if (close(descriptor) != 0 && errno != EINTR) return fail_errno(output, "cannot close", errno);
+    if (renameat(output->folder, output->temporary, output->folder, output->target) != 0)
+        return fail_errno(output, "cannot rename the temporary file to it", errno);
+    output->temporary[0] = '\0';
+    number = sync_descriptor(output->folder);
+    /* Some file systems cannot flush a folder; they order the rename themselves. */
+    if (number != 0 && number != EINVAL && number != ENOTSUP && number != EROFS)
+        return fail_errno(output, "is written, but its folder cannot be flushed to the disk", number);
+    return LAC_STATUS_OK;
+}
+
+void lac_output_discard(lac_output *output)
+{
+    if (output->descriptor >= 0) close(output->descriptor);
+    if (output->temporary[0]) unlinkat(output->folder, output->temporary, 0);
+    if (output->folder >= 0) close(output->folder);
+    lac_release(output->path);
+    *output = (lac_output){.folder = -1, .descriptor = -1};
+}
