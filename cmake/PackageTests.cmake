@@ -1,5 +1,5 @@
-# Tests of what is built rather than of what the code does: exported symbols, the installed package, the file format read
-# by other people's code. They need an ordinary build, so sanitizer builds leave them out.
+# Tests of what is built rather than of what the code does: exported symbols, the installed package, the set-up, the
+# README, the file format read by other people's code. They need an ordinary build, so sanitizer builds leave them out.
 if(LAC_SANITIZE)
   return()
 endif()
@@ -9,7 +9,10 @@ add_test(NAME symbols COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tests/consumer/symbols
 
 add_test(NAME consumer COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tests/consumer/run.sh
   ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_CURRENT_BINARY_DIR}/consumer ${CMAKE_C_COMPILER})
-set_tests_properties(symbols consumer PROPERTIES LABELS package)
+
+add_test(NAME setup COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/test-setup.sh)
+add_test(NAME readme COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/check-readme.sh)
+set_tests_properties(symbols consumer setup readme PROPERTIES LABELS package)
 
 if(TARGET lacuna_cli)
   set(LAC_TEST_PYTHON ${CMAKE_CURRENT_BINARY_DIR}/venv/bin/python CACHE FILEPATH "A Python with numpy and safetensors")
