@@ -8,7 +8,7 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/bin" "$scratch/fake"
 cmake=$(command -v cmake)
 for folder in /usr/local/bin /usr/bin; do
-    find "$folder" -maxdepth 1 ! -type d ! -name cmake ! -name sudo ! -name apt-get ! -name id -exec ln -sf {} "$scratch/bin/" +
+    find "$folder" -maxdepth 1 ! -type d ! -name cmake ! -name sudo ! -name apt-get ! -name id -exec ln -sf -t "$scratch/bin" {} +
 done
 
 fake() {
