@@ -3,6 +3,7 @@
 # it as `readme`; with --write it copies the example into the README.
 set -eu
 cd "$(dirname "$0")/.."
+[ -s examples/quickstart.c ] || { echo "check-readme.sh: there is no examples/quickstart.c" >&2; exit 1; }
 scratch=$(mktemp)
 trap 'rm -f "$scratch"' EXIT
 awk -v example=examples/quickstart.c '

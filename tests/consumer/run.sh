@@ -14,8 +14,8 @@ rm -rf "$scratch"
 mkdir -p "$scratch"
 # installed in one place, used in another: the package must not remember where it was built
 cmake --install "$build" --prefix "$scratch/first" >"$scratch/install.log"
-mv "$scratch/first" "$scratch/prefix"
-prefix=$scratch/prefix
+mv "$scratch/first" "$scratch/another place"
+prefix="$scratch/another place"
 
 headers=$(cd "$prefix/include" && find . -type f)
 if [ "$headers" != ./lacuna.h ]; then
