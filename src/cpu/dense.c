@@ -10,10 +10,6 @@
 #include "cpu/panel.h"
 #include "format/weight.h"
 
-enum { ITEM_ROWS = 8 };
-
-static int64_t item_count(const lac_weight *weight) { return (weight->geometry.n + ITEM_ROWS - 1) / ITEM_ROWS; }
-
 size_t lac_cpu_dense_workspace(const lac_problem *problem) { return lac_cpu_packed_bytes(problem); }
 
 lac_status lac_cpu_dense_prepare(const lac_problem *problem, void **state)
@@ -49,8 +45,8 @@ static void multiply_item(const lac_problem *problem, const void *state, const l
     (void)thread;
     const float *dense = state; /* [n][k] */
     const lac_geometry *g = &problem->weight->geometry;
-    int64_t first = item * ITEM_ROWS;
-    int64_t rows = g->n - first < ITEM_ROWS ? g->n - first : ITEM_ROWS;
+    int64_t first = item * LAC_CPU_ITEM_ROWS;
+    int64_t rows = g->n - first < LAC_CPU_ITEM_ROWS ? g->n - first : LAC_CPU_ITEM_ROWS;
     for (int64_t tile = 0; tile < panel->tiles; ++tile) {
         const float *packed = panel->packed + tile * g->k * panel->tile; /* [k][tile] */
         for (int64_t r = 0; r < rows; ++r) {
@@ -63,6 +59,6 @@ static void multiply_item(const lac_problem *problem, const void *state, const l
 
 lac_status lac_cpu_dense_execute(const lac_problem *problem, const void *state, const lac_call *call)
 {
-    lac_cpu_run(problem, state, call, item_count(problem->weight), multiply_item);
+    lac_cpu_run(problem, state, call, multiply_item);
     return LAC_STATUS_OK;
 }

@@ -8,8 +8,6 @@
 #include "cpu/panel.h"
 #include "format/weight.h"
 
-enum { ITEM_ROWS = 8 };
-
 static uint64_t rounded_up(uint64_t bytes) { return (bytes / 64 + 1) * 64; }
 
 static uint64_t units_bytes(const lac_weight *weight)
@@ -19,16 +17,14 @@ static uint64_t units_bytes(const lac_weight *weight)
 
 static uint64_t rows_bytes(const lac_weight *weight)
 {
-    return rounded_up((uint64_t)lac_cpu_row_capacity(weight) * ITEM_ROWS * sizeof(float));
+    return rounded_up((uint64_t)lac_cpu_row_capacity(weight) * LAC_CPU_ITEM_ROWS * sizeof(float));
 }
 
 static uint64_t scratch_bytes(const lac_weight *weight) { return units_bytes(weight) + 2 * rows_bytes(weight); }
 
-static int64_t item_count(const lac_weight *weight) { return (weight->geometry.n + ITEM_ROWS - 1) / ITEM_ROWS; }
-
 size_t lac_cpu_gather_workspace(const lac_problem *problem)
 {
-    uint64_t threads = (uint64_t)lac_cpu_threads(problem, item_count(problem->weight));
+    uint64_t threads = (uint64_t)lac_cpu_threads(problem);
     return lac_cpu_packed_bytes(problem) + threads * scratch_bytes(problem->weight);
 }
 
@@ -41,13 +37,13 @@ static void multiply_item(const lac_problem *problem, const void *state, const l
     unsigned char *scratch = call->workspace;
     scratch += lac_cpu_packed_bytes(problem) + (uint64_t)thread * scratch_bytes(weight);
     uint32_t *units = (uint32_t *)(void *)scratch;                                         /* [selected]            */
-    uint32_t *columns = (uint32_t *)(void *)(scratch + units_bytes(weight));               /* [ITEM_ROWS][capacity] */
-    float *values = (float *)(void *)(scratch + units_bytes(weight) + rows_bytes(weight)); /* [ITEM_ROWS][capacity] */
+    uint32_t *columns = (uint32_t *)(void *)(scratch + units_bytes(weight));               /* [LAC_CPU_ITEM_ROWS][capacity] */
+    float *values = (float *)(void *)(scratch + units_bytes(weight) + rows_bytes(weight)); /* [LAC_CPU_ITEM_ROWS][capacity] */
 
     int64_t capacity = lac_cpu_row_capacity(weight);
-    int64_t first = item * ITEM_ROWS;
-    int64_t rows = g->n - first < ITEM_ROWS ? g->n - first : ITEM_ROWS;
-    lac_cpu_row row[ITEM_ROWS];
+    int64_t first = item * LAC_CPU_ITEM_ROWS;
+    int64_t rows = g->n - first < LAC_CPU_ITEM_ROWS ? g->n - first : LAC_CPU_ITEM_ROWS;
+    lac_cpu_row row[LAC_CPU_ITEM_ROWS];
     for (int64_t r = 0; r < rows; ++r) {
         bool same_group = r > 0 && (first + r) / g->unit_n == (first + r - 1) / g->unit_n;
         row[r] = (lac_cpu_row){values + r * capacity, columns + r * capacity, 0};
@@ -65,6 +61,6 @@ static void multiply_item(const lac_problem *problem, const void *state, const l
 
 lac_status lac_cpu_gather_execute(const lac_problem *problem, const void *state, const lac_call *call)
 {
-    lac_cpu_run(problem, state, call, item_count(problem->weight), multiply_item);
+    lac_cpu_run(problem, state, call, multiply_item);
     return LAC_STATUS_OK;
 }

@@ -20,9 +20,8 @@ static lac_cpu_work common_work(const lac_problem *problem)
     const lac_weight *weight = problem->weight;
     const lac_plan_options *options = &problem->options;
     double m = (double)problem->m, n = (double)weight->geometry.n, k = (double)weight->geometry.k;
-    int64_t items = (weight->geometry.n + 7) / 8;
     double c_bytes = options->has_residual ? m * n * (double)lac_dtype_size(options->c_dtype) : 0.0;
-    return (lac_cpu_work){.threads = lac_cpu_threads(problem, items),
+    return (lac_cpu_work){.threads = lac_cpu_threads(problem),
                           .tile = lac_cpu_tile_tokens(problem->m),
                           .packed = m * k,
                           .stored = m * n,

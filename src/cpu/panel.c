@@ -162,15 +162,21 @@ void lac_cpu_store(const lac_problem *problem, const lac_call *call, const lac_c
 
 /* ---- the loop over panels */
 
-int lac_cpu_threads(const lac_problem *problem, int64_t items)
+int64_t lac_cpu_items(const lac_problem *problem)
 {
-    int64_t threads = smaller(problem->options.threads, items);
+    return (problem->weight->geometry.n + LAC_CPU_ITEM_ROWS - 1) / LAC_CPU_ITEM_ROWS;
+}
+
+int lac_cpu_threads(const lac_problem *problem)
+{
+    int64_t threads = smaller(problem->options.threads, lac_cpu_items(problem));
     return threads > 1 ? (int)threads : 1;
 }
 
-void lac_cpu_run(const lac_problem *problem, const void *state, const lac_call *call, int64_t items, lac_cpu_item_fn fn)
+void lac_cpu_run(const lac_problem *problem, const void *state, const lac_call *call, lac_cpu_item_fn fn)
 {
-    const int threads = lac_cpu_threads(problem, items);
+    const int64_t items = lac_cpu_items(problem);
+    const int threads = lac_cpu_threads(problem);
     (void)threads; /* unused without OpenMP */
     for (int64_t first = 0; first < problem->m; first += LAC_CPU_PANEL_TOKENS) {
         const lac_cpu_panel panel = lac_cpu_panel_at(problem, call, first);

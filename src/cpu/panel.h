@@ -12,7 +12,8 @@
 
 #include "core/kernel.h"
 
-enum { LAC_CPU_PANEL_TOKENS = 256, LAC_CPU_TILE_TOKENS = 16 };
+/* Tokens in a panel, in the largest tile; stored rows in a work item. */
+enum { LAC_CPU_PANEL_TOKENS = 256, LAC_CPU_TILE_TOKENS = 16, LAC_CPU_ITEM_ROWS = 8 };
 
 typedef struct lac_cpu_panel {
     int64_t first;  /* its first token                                               */
@@ -45,9 +46,11 @@ void lac_cpu_store(const lac_problem *problem, const lac_call *call, const lac_c
 typedef void (*lac_cpu_item_fn)(const lac_problem *problem, const void *state, const lac_call *call, const lac_cpu_panel *panel,
                                 int64_t item, int thread);
 
-/* Threads that a problem of `items` work items runs on: the plan's, but no more than there is work for. */
-int lac_cpu_threads(const lac_problem *problem, int64_t items);
+/* Work items of a panel: the stored rows, 8 at a time. */
+int64_t lac_cpu_items(const lac_problem *problem);
+/* Threads that a problem runs on: the plan's, but no more than there are items. */
+int lac_cpu_threads(const lac_problem *problem);
 /* Packs panel after panel and does all the items of each, in parallel. */
-void lac_cpu_run(const lac_problem *problem, const void *state, const lac_call *call, int64_t items, lac_cpu_item_fn fn);
+void lac_cpu_run(const lac_problem *problem, const void *state, const lac_call *call, lac_cpu_item_fn fn);
 
 #endif
