@@ -50,6 +50,7 @@ expect "an ordinary user is stopped" [ "$status" -eq 1 ]
 expect "and told the one command" grep -q "su -c 'apt-get update && apt-get install -y --no-install-recommends cmake'" "$scratch/said"
 expect "and nothing is started for him" [ ! -s "$scratch/calls" ]
 
+# shellcheck disable=SC2016 # the fake expands them
 printf '#!/bin/sh\n[ "$1" = -n ] || exit 9\nshift\necho "sudo $1" >>"%s"\nexec "$@"\n' "$scratch/calls" | fake sudo
 run_setup 1000
 expect "sudo without a password installs" [ "$status" -eq 0 ]
