@@ -19,5 +19,6 @@
 #include "support/header.h"
 #include "support/matrix.h"
 #include "support/random.h"
+#include "support/world.h"
 
 #endif
