@@ -51,6 +51,9 @@ static lac_status read_options(const lac_checkpoint_options *options, checkpoint
     if (c->options.keep_dense != 0 && c->options.keep_dense != 1)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: keep_dense is %d; it must be 0 or 1",
                         (int)c->options.keep_dense);
+    if (c->options.prune.size > sizeof c->options.prune || c->options.compress.size > sizeof c->options.compress)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: prune.size is %zu and compress.size is %zu; at most %zu and %zu",
+                        c->options.prune.size, c->options.compress.size, sizeof c->options.prune, sizeof c->options.compress);
     if (c->options.prune.size == 0) c->options.prune.size = sizeof c->options.prune;
     if (c->options.compress.size == 0) c->options.compress.size = sizeof c->options.compress;
     return LAC_STATUS_OK;
