@@ -130,7 +130,7 @@ static float activate(lac_activation activation, float z)
     case LAC_ACTIVATION_GELU_ERF:
         return 0.5f * z * erfcf(-z * 0.70710678f);
     case LAC_ACTIVATION_GELU_TANH:
-        return 0.5f * z * (1.0f + tanhf(0.79788456f * (z + 0.044715f * z * z * z)));
+        return z / (1.0f + expf(-1.59576912f * (z + 0.044715f * z * z * z)));
     case LAC_ACTIVATION_SILU:
         return z / (1.0f + expf(-z));
     }

@@ -98,8 +98,8 @@ double lac_reference_activation(lac_activation activation, double z)
         return z < 0.0 ? 0.0 : z; /* NaN stays NaN */
     case LAC_ACTIVATION_GELU_ERF: /* z/2 * (1 + erf(z / sqrt 2)), without the cancellation; NaN at -infinity, as written */
         return 0.5 * z * erfc(-z * sqrt_half);
-    case LAC_ACTIVATION_GELU_TANH:
-        return 0.5 * z * (1.0 + tanh(sqrt_2_over_pi * (z + 0.044715 * z * z * z)));
+    case LAC_ACTIVATION_GELU_TANH: /* z/2 * (1 + tanh(t)) likewise: 1 + tanh(t) is 2 / (1 + exp(-2t)) */
+        return z / (1.0 + exp(-2.0 * sqrt_2_over_pi * (z + 0.044715 * z * z * z)));
     case LAC_ACTIVATION_SILU:
         return z / (1.0 + exp(-z));
     }

@@ -1,0 +1,333 @@
+/* test_plan.c - every kernel of the registry against the oracle: families, dtypes, layouts, epilogues, sizes one off each
+ * tile, padded strides, permutations, shards; and what the plan promises about its inputs, threads and lifetimes. */
+#include "plan_case.h"
+
+/* ---- random cases over everything */
+
+typedef struct kernels {
+    const char *name[16];
+    int count;
+} kernels;
+
+static void random_case(test_random *random, int64_t index, void *user)
+{
+    const kernels *all = user;
+    bool exact = index % 3 == 0;
+    static const test_fill fills[] = {TEST_FILL_GAUSSIAN, TEST_FILL_HEAVY_TAIL, TEST_FILL_DENORMAL, TEST_FILL_SPARSE};
+    test_fill fill = exact ? TEST_FILL_INTEGER : fills[test_random_between(random, 0, 3)];
+    lac_weight *weight = random_weight(random, 2000, fill);
+    lac_plan_options options = random_options(random, exact);
+    int64_t m = test_random_pick(random, 0, 1, 1, 2, 3, 4, 5, 15, 16, 17, 33);
+    plan_case c = case_make(random, weight, m, &options, fill);
+    c.pass_alpha = test_random_chance(random, 50);
+    c.pass_beta = test_random_chance(random, 50);
+    c.alpha = exact ? (float)test_random_pick(random, -2, -1, 0, 1, 4) : (float)test_random_gaussian(random);
+    c.beta = exact ? (float)test_random_pick(random, -2, -1, 0, 1, 4) : (float)test_random_gaussian(random);
+    c.c_is_y = options.has_residual && c.c.view.dtype == c.y.view.dtype && test_random_chance(random, 30);
+    for (int i = 0; i < all->count; ++i) {
+        bool once = exact || !strcmp(all->name[i], "ref_f64"); /* a sum in double is rounded once, whatever the data */
+        case_check(&c, all->name[i], (int32_t)test_random_between(random, 1, 3), once ? JUDGE_EXACT : JUDGE_BOUND);
+    }
+    case_check(&c, NULL, 0, exact ? JUDGE_EXACT : JUDGE_BOUND);
+    case_free(&c);
+}
+
+static void random_problems(void **state)
+{
+    (void)state;
+    kernels all;
+    all.count = kernel_names(all.name);
+    test_run_cases("plan", 3000, random_case, &all);
+}
+
+/* ---- every combination of family, dtype, layout and epilogue */
+
+static const char *const patterns[] = {"2:4",       "25%",   "vw4:3:10", "vw8:25%",  "bw4x4:1:3",
+                                       "bw2x8:50%", "8:2:8", "5:4:9",    "shfl8:25%"};
+enum { PATTERN_COUNT = sizeof patterns / sizeof *patterns };
+
+static void check_epilogues(test_random *random, lac_weight *weight, lac_plan_options options, const kernels *all)
+{
+    for (int bits = 0; bits < 4; ++bits) {
+        for (int activation = LAC_ACTIVATION_NONE; activation <= LAC_ACTIVATION_SILU; ++activation) {
+            options.has_bias = bits & 1;
+            options.has_residual = bits >> 1;
+            options.activation = (lac_activation)activation;
+            plan_case c = case_make(random, lac_weight_retain(weight), 5, &options, TEST_FILL_GAUSSIAN);
+            c.pass_alpha = c.pass_beta = true;
+            c.alpha = 0.75f;
+            c.beta = -1.5f;
+            for (int i = 0; i < all->count; ++i) case_check(&c, all->name[i], 2, JUDGE_BOUND);
+            case_free(&c);
+        }
+    }
+}
+
+static void every_combination(void **state)
+{
+    (void)state;
+    kernels all;
+    all.count = kernel_names(all.name);
+    test_random random = test_random_make("combinations", 0);
+    for (int p = 0; p < PATTERN_COUNT; ++p) {
+        for (int dtype = LAC_DTYPE_F32; dtype <= LAC_DTYPE_BF16; ++dtype) {
+            lac_pattern pattern = pattern_of(patterns[p]);
+            lac_weight *weight = weight_make(&random, &pattern, 13, 37, (lac_dtype)dtype, TEST_FILL_GAUSSIAN);
+            for (int layouts = 0; layouts < 4; ++layouts) {
+                lac_plan_options options = {.x_layout = (lac_layout)(layouts & 1), .y_layout = (lac_layout)(layouts >> 1)};
+                check_epilogues(&random, weight, options, &all);
+            }
+            lac_weight_free(weight);
+        }
+    }
+}
+
+/* ---- sizes one off each tile, panel and strip */
+
+static void check_size(test_random *random, const char *text, int64_t m, int64_t n, int64_t k, const kernels *all)
+{
+    lac_pattern pattern = pattern_of(text);
+    lac_plan_options options = {.x_layout = (lac_layout)test_random_between(random, 0, 1),
+                                .y_layout = (lac_layout)test_random_between(random, 0, 1),
+                                .has_bias = 1};
+    lac_weight *weight = weight_make(random, &pattern, n, k, LAC_DTYPE_F32, TEST_FILL_INTEGER);
+    plan_case c = case_make(random, weight, m, &options, TEST_FILL_INTEGER);
+    for (int i = 0; i < all->count; ++i) case_check(&c, all->name[i], 2, JUDGE_EXACT);
+    case_free(&c);
+}
+
+static void sizes_around_the_tiles(void **state)
+{
+    (void)state;
+    static const int64_t tokens[] = {0, 1, 2, 3, 4, 5, 15, 16, 17, 255, 256, 257, 300};
+    static const int64_t outputs[] = {0, 1, 7, 8, 9, 16, 17};
+    static const int64_t inputs[] = {0, 1, 2, 3, 255, 256, 257};
+    kernels all;
+    all.count = kernel_names(all.name);
+    test_random random = test_random_make("sizes", 0);
+    for (int p = 0; p < PATTERN_COUNT; ++p) {
+        for (size_t i = 0; i < sizeof tokens / sizeof *tokens; ++i) check_size(&random, patterns[p], tokens[i], 9, 33, &all);
+        for (size_t i = 0; i < sizeof outputs / sizeof *outputs; ++i) {
+            check_size(&random, patterns[p], 3, outputs[i], 40, &all);
+        }
+        for (size_t i = 0; i < sizeof inputs / sizeof *inputs; ++i) check_size(&random, patterns[p], 5, 10, inputs[i], &all);
+    }
+}
+
+/* ---- what is not finite */
+
+static void nonfinite_case(test_random *random, int64_t index, void *user)
+{
+    (void)index;
+    const kernels *all = user;
+    lac_weight *weight = random_weight(random, 1500, TEST_FILL_NONFINITE);
+    lac_plan_options options = random_options(random, false);
+    plan_case c = case_make(random, weight, 3, &options, TEST_FILL_GAUSSIAN);
+    if (test_random_chance(random, 50)) test_matrix_fill(random, &c.bias, TEST_FILL_NONFINITE);
+    if (test_random_chance(random, 50)) test_matrix_fill(random, &c.c, TEST_FILL_NONFINITE);
+    if (c.info.k_in && test_random_chance(random, 30)) test_matrix_set(&c.x, 1, c.info.k_in / 2, INFINITY); /* token 1 only */
+    for (int i = 0; i < all->count; ++i) case_check(&c, all->name[i], 2, JUDGE_BOUND);
+    case_free(&c);
+}
+
+static void infinities_and_nans_propagate(void **state)
+{
+    (void)state;
+    kernels all;
+    all.count = kernel_names(all.name);
+    test_run_cases("plan_nonfinite", 600, nonfinite_case, &all);
+}
+
+static void c_is_not_read_when_beta_is_zero(void **state)
+{
+    (void)state;
+    kernels all;
+    all.count = kernel_names(all.name);
+    test_random random = test_random_make("beta_zero", 0);
+    lac_pattern pattern = pattern_of("2:4");
+    lac_plan_options options = {.has_residual = 1};
+    plan_case c = case_make(&random, weight_make(&random, &pattern, 11, 20, LAC_DTYPE_F32, TEST_FILL_INTEGER), 6, &options,
+                            TEST_FILL_INTEGER);
+    for (int64_t i = 0; i < c.m; ++i) {
+        for (int64_t j = 0; j < c.info.n_out; ++j) test_matrix_set(&c.c, i, j, NAN);
+    }
+    c.beta = 0.0f;
+    c.pass_beta = true;
+    for (int i = 0; i < all.count; ++i) {
+        case_check(&c, all.name[i], 1, JUDGE_EXACT); /* NaN is never equal, so none came through */
+        lac_plan *plan = plan_make(&c, all.name[i], 1);
+        lac_plan_info info = {.size = sizeof info};
+        assert_ok(lac_plan_get_info(plan, &info));
+        lac_execute_args args = case_args(&c);
+        args.c = NULL; /* it may even be absent */
+        args.workspace = aligned_alloc(64, info.workspace_bytes / 64 * 64 + 64);
+        args.workspace_bytes = info.workspace_bytes;
+        assert_ok(lac_plan_execute(plan, &args));
+        free(args.workspace);
+        lac_plan_free(plan);
+    }
+    case_free(&c);
+}
+
+static void fp16_results_overflow_to_infinity(void **state)
+{
+    (void)state;
+    kernels all;
+    all.count = kernel_names(all.name);
+    test_random random = test_random_make("overflow", 0);
+    lac_pattern pattern = pattern_of("1:1");
+    lac_plan_options options = {.x_dtype = LAC_DTYPE_F32, .y_dtype = LAC_DTYPE_F16};
+    plan_case c = case_make(&random, weight_make(&random, &pattern, 1, 1, LAC_DTYPE_F32, TEST_FILL_INTEGER), 2, &options,
+                            TEST_FILL_INTEGER);
+    double *w = dense_weight(c.weight);
+    if (w[0] == 0.0) fail_msg("the only weight is 0");
+    test_matrix_set(&c.x, 0, 0, 1e6 / w[0]);
+    test_matrix_set(&c.x, 1, 0, -1e6 / w[0]);
+    for (int i = 0; i < all.count; ++i) {
+        case_check(&c, all.name[i], 1, JUDGE_BOUND);
+        assert_true(test_matrix_get(&c.y, 0, 0) == INFINITY);
+        assert_true(test_matrix_get(&c.y, 1, 0) == -INFINITY);
+    }
+    free(w);
+    case_free(&c);
+}
+
+/* ---- the same bits always */
+
+static void same_bits_on_any_number_of_threads(void **state)
+{
+    (void)state;
+    kernels all;
+    all.count = kernel_names(all.name);
+    test_random random = test_random_make("threads", 0);
+    for (int p = 0; p < PATTERN_COUNT; ++p) {
+        lac_pattern pattern = pattern_of(patterns[p]);
+        lac_plan_options options = {.x_layout = LAC_LAYOUT_FEATURE_MAJOR, .activation = LAC_ACTIVATION_SILU};
+        lac_weight *weight = weight_make(&random, &pattern, 83, 190, LAC_DTYPE_F32, TEST_FILL_GAUSSIAN);
+        for (int64_t m = 1; m <= 301; m += 100) {
+            plan_case c = case_make(&random, lac_weight_retain(weight), m, &options, TEST_FILL_GAUSSIAN);
+            for (int i = 0; i < all.count; ++i) {
+                unsigned char *first = NULL;
+                for (int run = 0; run < 5; ++run) {
+                    static const int32_t threads[] = {1, 1, 2, 3, 7};
+                    lac_plan *plan = plan_make(&c, all.name[i], threads[run]);
+                    case_reset_y(&c);
+                    case_execute(&c, plan);
+                    if (!first) first = test_matrix_snapshot(&c.y);
+                    if (!test_matrix_unchanged(&c.y, first))
+                        fail_msg("%s, %s, m %lld: other bits on %d threads", all.name[i], patterns[p], (long long)m,
+                                 threads[run]);
+                    lac_plan_free(plan);
+                }
+                free(first);
+            }
+            case_free(&c);
+        }
+        lac_weight_free(weight);
+    }
+}
+
+/* ---- plans and what they hold */
+
+static void plan_outlives_weight_and_device(void **state)
+{
+    (void)state;
+    test_random random = test_random_make("lifetime", 0);
+    lac_pattern pattern = pattern_of("vw4:2:4");
+    lac_plan_options options = {0};
+    kernels all;
+    all.count = kernel_names(all.name);
+    for (int i = 0; i < all.count; ++i) {
+        plan_case c = case_make(&random, weight_make(&random, &pattern, 16, 16, LAC_DTYPE_F32, TEST_FILL_INTEGER), 3, &options,
+                                TEST_FILL_INTEGER);
+        lac_plan *plan = plan_make(&c, all.name[i], 2); /* closes its device */
+        double *want, *bound;
+        case_reference(&c, plan, &want, &bound);
+        lac_weight_free(c.weight);
+        c.weight = NULL;
+        case_execute(&c, plan);
+        for (int64_t at = 0; at < 3 * 16; ++at) assert_true(test_matrix_get(&c.y, at / 16, at % 16) == want[at]);
+        free(want);
+        free(bound);
+        lac_plan_free(plan);
+        case_free(&c);
+    }
+    lac_plan_free(NULL);
+}
+
+static void plan_tells_what_it_is(void **state)
+{
+    (void)state;
+    test_random random = test_random_make("info", 0);
+    lac_pattern pattern = pattern_of("2:8");
+    lac_plan_options options = {0};
+    plan_case c = case_make(&random, weight_make(&random, &pattern, 24, 64, LAC_DTYPE_F16, TEST_FILL_INTEGER), 5, &options,
+                            TEST_FILL_INTEGER);
+    lac_plan_info info = {.size = sizeof info};
+    lac_plan *plan = plan_make(&c, NULL, 0);
+    assert_ok(lac_plan_get_info(plan, &info));
+    assert_string_not_equal(info.kernel, "ref_f64"); /* the oracle is never picked */
+    assert_int_equal(info.forced, 0);
+    assert_true(info.candidates >= 2);
+    assert_true(info.predicted_seconds > 0.0);
+    assert_true(!strcmp(info.bound, "memory") || !strcmp(info.bound, "compute"));
+    assert_int_equal(info.m, 5);
+    assert_int_equal(info.n, 24);
+    assert_int_equal(info.k, 64);
+    lac_plan_free(plan);
+
+    lac_kernel_info kernel = {.size = sizeof kernel};
+    for (size_t i = 0; lac_kernel_probe(i, &kernel) == LAC_STATUS_OK; ++i) {
+        if (kernel.device != LAC_DEVICE_KIND_CPU) continue;
+        plan = plan_make(&c, kernel.name, 1);
+        assert_ok(lac_plan_get_info(plan, &info));
+        assert_string_equal(info.kernel, kernel.name);
+        assert_int_equal(info.is_dense, kernel.is_dense);
+        assert_int_equal(info.forced, 1);
+        assert_true(strlen(kernel.summary) > 0);
+        lac_plan_free(plan);
+    }
+    c.options.measure = 1; /* timing the candidates picks one of them too */
+    case_check(&c, NULL, 1, JUDGE_EXACT);
+    case_free(&c);
+}
+
+static void planner_takes_dense_only_when_it_pays(void **state)
+{
+    (void)state;
+    test_random random = test_random_make("dense", 0);
+    static const struct {
+        const char *pattern;
+        int64_t m;
+        int dense;
+    } rows[] = {{"1:8", 64, 0}, {"1:8", 1, 0}, {"vw32:8:32", 64, 0}, {"4:4", 64, 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+        lac_pattern pattern = pattern_of(rows[i].pattern);
+        lac_plan_options options = {0};
+        plan_case c = case_make(&random, weight_make(&random, &pattern, 256, 256, LAC_DTYPE_F32, TEST_FILL_GAUSSIAN), rows[i].m,
+                                &options, TEST_FILL_GAUSSIAN);
+        lac_plan_info info = {.size = sizeof info};
+        lac_plan *plan = plan_make(&c, NULL, 1);
+        assert_ok(lac_plan_get_info(plan, &info));
+        if (info.is_dense != rows[i].dense) fail_msg("%s, m %d: %s", rows[i].pattern, (int)rows[i].m, info.kernel);
+        lac_plan_free(plan);
+        case_free(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test_of_cases(random_problems),
+        cmocka_unit_test(every_combination),
+        cmocka_unit_test(sizes_around_the_tiles),
+        test_of_cases(infinities_and_nans_propagate),
+        cmocka_unit_test(c_is_not_read_when_beta_is_zero),
+        cmocka_unit_test(fp16_results_overflow_to_infinity),
+        cmocka_unit_test(same_bits_on_any_number_of_threads),
+        cmocka_unit_test(plan_outlives_weight_and_device),
+        cmocka_unit_test(plan_tells_what_it_is),
+        cmocka_unit_test(planner_takes_dense_only_when_it_pays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
