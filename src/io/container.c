@@ -6,6 +6,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "format/weight.h"
 #include "io/file.h"
 #include "io/text.h"
 
@@ -32,28 +33,6 @@ const lac_type *lac_container_part_type(lac_part part, lac_dtype dtype)
 {
     if (part == LAC_PART_VALUES) return lac_type_of_dtype(dtype);
     return lac_type_find(part == LAC_PART_INDEX || part == LAC_PART_POSITIONS ? "U8" : "U32");
-}
-
-bool lac_container_has_part(const lac_weight_info *info, lac_part part)
-{
-    bool is_free = info->encoding == LAC_INDEX_ENCODING_COLUMNS;
-    switch (part) {
-    case LAC_PART_VALUES:
-        return true;
-    case LAC_PART_INDEX:
-        return info->encoding == LAC_INDEX_ENCODING_PACKED || info->encoding == LAC_INDEX_ENCODING_BITMASK;
-    case LAC_PART_POSITIONS:
-        return info->pattern.family == LAC_FAMILY_VNM && info->pattern.n < 4;
-    case LAC_PART_COUNTS:
-    case LAC_PART_COLUMNS:
-        return is_free;
-    case LAC_PART_ROW_PERM:
-        return info->has_row_perm != 0;
-    case LAC_PART_COL_PERM:
-        return info->has_col_perm != 0;
-    default:
-        return false;
-    }
 }
 
 /* One weight being read: where messages say it is. */
@@ -152,11 +131,10 @@ static lac_tensor *find_part(const lac_reading *r, lac_part part)
 }
 
 /* `full` is what lac_weight_measure says: the very size, and for free distributions the most of values and columns. */
-static lac_status take_part(const lac_reading *r, lac_part part, uint64_t full, lac_stored_weight *weight)
+static lac_status take_part(const lac_reading *r, lac_part part, bool expected, uint64_t full, lac_stored_weight *weight)
 {
     const char *part_name = lac_part_name(part);
     lac_tensor *tensor = find_part(r, part);
-    bool expected = lac_container_has_part(&weight->info, part);
     if (!tensor && !expected) return LAC_STATUS_OK;
     if (!tensor)
         return lac_fail(LAC_STATUS_BAD_FILE, "%s: weight '%s': its tensor ':%s' is missing", r->path, r->shown.text, part_name);
@@ -186,12 +164,12 @@ static lac_status read_weight(lac_reading *r, json_t *entry)
     info->has_row_perm = find_part(r, LAC_PART_ROW_PERM) != NULL;
     info->has_col_perm = find_part(r, LAC_PART_COL_PERM) != NULL;
     uint64_t bytes[LAC_PART_COUNT] = {0};
-    lac_index_encoding encoding = info->encoding;
+    lac_geometry geometry;
     status = lac_weight_measure(info, bytes);
+    if (status == LAC_STATUS_OK) status = lac_geometry_make(&info->pattern, info->n, info->k, &geometry);
     if (status != LAC_STATUS_OK) return lac_fail_in(LAC_STATUS_BAD_FILE, "%s: weight '%s'", r->path, r->shown.text);
-    info->encoding = encoding;
     for (int part = 0; part < LAC_PART_COUNT && status == LAC_STATUS_OK; part++)
-        status = take_part(r, (lac_part)part, bytes[part], &weight);
+        status = take_part(r, (lac_part)part, lac_weight_has_part(info, &geometry, (lac_part)part), bytes[part], &weight);
     if (status != LAC_STATUS_OK) return status;
     /* What the file really holds: a free distribution may keep less than it might. */
     info->value_bytes = weight.part[LAC_PART_VALUES].bytes;

@@ -74,8 +74,6 @@ lac_status lac_container_read(lac_file *file);
 /* The safetensors type of a part of a weight with values of `dtype`, and the names of encodings in records. */
 const lac_type *lac_container_part_type(lac_part part, lac_dtype dtype);
 const char *lac_container_encoding_name(lac_index_encoding encoding); /* NULL when there is none */
-/* Whether a weight has that part; empty parts count as present. */
-bool lac_container_has_part(const lac_weight_info *info, lac_part part);
 /* smtx.c */
 lac_status lac_smtx_load(const lac_file *file, lac_mask **out);
 /* npy.c, smtx.c: read shard 0, which is mapped. */
