@@ -44,6 +44,27 @@ int64_t lac_weight_units(const lac_weight *w, int64_t group, uint32_t *units);
 /* VNM: which of the 4 selected inputs slot `slot` of row `row` (within its group) reads: 0 to 3. */
 int lac_weight_position(const lac_weight *w, int64_t group, int64_t slot, int64_t row);
 
+/* What lac_weight_create needs beyond the sizes: pattern, n, k, n_out, k_in, dtype, encoding, has_row_perm and
+ * has_col_perm of `info`, all resolved (no AUTO, no NONE, n_out and k_in said). */
+
+/* The bytes of each part for `slots` kept units in all (free) or the pattern's own number (N:M, `slots` is ignored), and
+ * the number of values. A `last_slots` of the last row group is needed when free, for it may have fewer rows.
+ * INVALID_ARGUMENT when a size does not fit 63 bits. */
+lac_status lac_weight_sizes(const lac_weight_info *info, const lac_geometry *geometry, int64_t slots, int64_t last_slots,
+                            uint64_t bytes[LAC_PART_COUNT], int64_t *kept);
+/* Whether a weight of `info` has this part at all, be it of zero bytes. */
+int lac_weight_has_part(const lac_weight_info *info, const lac_geometry *geometry, lac_part part);
+/* A weight with one holder whose parts are of those sizes, not cleared, and first_slot (when free) not filled in. */
+lac_status lac_weight_create(const lac_weight_info *info, const lac_geometry *geometry, const uint64_t bytes[LAC_PART_COUNT],
+                             int64_t kept, lac_weight **out);
+/* For whoever has just created the weight and is filling it in. */
+static inline void *lac_weight_writable(lac_weight *w, lac_part part) { return (void *)(uintptr_t)w->part[part].data; }
+/* Resolves AUTO, n_out and k_in of 0, and checks all fields that describe a weight; makes its geometry. */
+lac_status lac_weight_resolve(lac_weight_info *info, lac_geometry *geometry);
+/* The bytes of row group `group` in the index and in the positions. */
+const uint8_t *lac_weight_group_index(const lac_weight *w, int64_t group);
+const uint8_t *lac_weight_group_positions(const lac_weight *w, int64_t group);
+
 /* VNM: slot s of a row belongs to k-group s / geometry.slot_n, whose selected inputs begin at entry
  * (s / slot_n) * 4 of lac_weight_units. */
 

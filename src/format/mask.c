@@ -1,0 +1,239 @@
+/* mask.c - masks: made empty, from nonzeros, under a pattern; read, applied, measured, freed.
+ * Whether bits obey a pattern is check.c's business. Called by users, pruning (lac_mask_create), files and compress. */
+#include "format/mask.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "core/matrix.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "format/bits.h"
+#include "format/check.h"
+
+lac_status lac_mask_create(int64_t n, int64_t k, const lac_pattern *pattern, lac_mask **out)
+{
+    if (n < 0 || n > LAC_MAX_DIMENSION) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "mask: n is %lld", (long long)n);
+    if (k < 0 || k > LAC_MAX_DIMENSION) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "mask: k is %lld", (long long)k);
+    if (pattern) {
+        lac_status status = lac_pattern_validate(pattern);
+        if (status) return status;
+    }
+    lac_mask *mask = lac_allocate_zeroed(sizeof *mask);
+    if (!mask) return lac_fail_memory("mask", sizeof *mask);
+    mask->n = n;
+    mask->k = k;
+    mask->words = (k + 63) / 64;
+    uint64_t bytes = (uint64_t)n * (uint64_t)mask->words * 8; /* below 2^31 * 2^25 * 8 */
+    mask->bits = lac_allocate_zeroed(bytes);
+    if (!mask->bits) {
+        lac_release(mask);
+        return lac_fail_memory("mask", bytes);
+    }
+    if (pattern) {
+        mask->has_pattern = true;
+        mask->pattern = *pattern;
+    }
+    *out = mask;
+    return LAC_STATUS_OK;
+}
+
+void lac_mask_free(lac_mask *mask)
+{
+    if (!mask) return;
+    lac_release(mask->bits);
+    lac_release(mask->row_perm);
+    lac_release(mask->col_perm);
+    lac_release(mask);
+}
+
+/* A zero is +0.0 or -0.0: all bits but the sign are 0. DATA is [.][.] with the matrix's strides. */
+#define LAC_NONZERO_BITS(NAME, TYPE, MAGNITUDE)                                                                                \
+    static void NAME(const lac_matrix *dense, lac_mask *mask)                                                                  \
+    {                                                                                                                          \
+        const TYPE *data = dense->data;                                                                                        \
+        if (dense->layout == LAC_LAYOUT_ROW_MAJOR) {                                                                           \
+            for (int64_t r = 0; r < mask->n; r++) {                                                                            \
+                uint64_t *row = lac_mask_row_writable(mask, r);                                                                \
+                for (int64_t w = 0; w < mask->words; w++) {                                                                    \
+                    const TYPE *from = data + r * dense->ld + w * 64;                                                          \
+                    int64_t count = mask->k - w * 64 < 64 ? mask->k - w * 64 : 64;                                             \
+                    uint64_t word = 0;                                                                                         \
+                    for (int64_t c = 0; c < count; c++) word |= (uint64_t)((from[c] & (MAGNITUDE)) != 0) << c;                 \
+                    row[w] = word;                                                                                             \
+                }                                                                                                              \
+            }                                                                                                                  \
+        } else {                                                                                                               \
+            for (int64_t c = 0; c < mask->k; c++) {                                                                            \
+                const TYPE *from = data + c * dense->ld;                                                                       \
+                for (int64_t r = 0; r < mask->n; r++) {                                                                        \
+                    lac_mask_row_writable(mask, r)[c >> 6] |= (uint64_t)((from[r] & (MAGNITUDE)) != 0) << (c & 63);            \
+                }                                                                                                              \
+            }                                                                                                                  \
+        }                                                                                                                      \
+    }
+
+LAC_NONZERO_BITS(nonzero_bits_16, uint16_t, 0x7fffu)
+LAC_NONZERO_BITS(nonzero_bits_32, uint32_t, 0x7fffffffu)
+LAC_NONZERO_BITS(nonzero_bits_64, uint64_t, UINT64_C(0x7fffffffffffffff))
+
+lac_status lac_mask_from_nonzeros(const lac_matrix *dense, lac_mask **out)
+{
+    if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
+    lac_matrix matrix;
+    lac_status status = lac_matrix_check("dense", dense, 1, &matrix);
+    if (status) return status;
+    lac_mask *mask = NULL;
+    status = lac_mask_create(matrix.rows, matrix.cols, NULL, &mask);
+    if (status) return status;
+    switch (lac_dtype_size(matrix.dtype)) {
+    case 2:
+        nonzero_bits_16(&matrix, mask);
+        break;
+    case 4:
+        nonzero_bits_32(&matrix, mask);
+        break;
+    default:
+        nonzero_bits_64(&matrix, mask);
+        break;
+    }
+    *out = mask;
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_mask_from_matrix(const lac_matrix *dense, const lac_pattern *pattern, lac_mask **out)
+{
+    if (!pattern) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "pattern is NULL");
+    if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
+    lac_mask *mask = NULL;
+    lac_status status = lac_mask_from_nonzeros(dense, &mask);
+    if (status) return status;
+    status = lac_mask_conform("dense", mask, pattern, NULL);
+    if (status) {
+        lac_mask_free(mask);
+        return status;
+    }
+    *out = mask;
+    return LAC_STATUS_OK;
+}
+
+static lac_status copy_numbers(const uint32_t *from, int64_t count, uint32_t **to)
+{
+    if (!from) return LAC_STATUS_OK;
+    *to = lac_allocate((uint64_t)count * sizeof **to);
+    if (!*to) return lac_fail_memory("permutation", (uint64_t)count * sizeof **to);
+    if (count) memcpy(*to, from, (size_t)count * sizeof **to);
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_mask_with_pattern(const lac_mask *mask, const lac_pattern *pattern, lac_mask **out)
+{
+    if (!mask) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "mask is NULL");
+    if (!pattern) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "pattern is NULL");
+    if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
+    lac_mask *copy = NULL;
+    lac_status status = lac_mask_create(mask->n, mask->k, NULL, &copy);
+    if (status) return status;
+    if (mask->n > 0 && mask->words > 0) memcpy(copy->bits, mask->bits, (size_t)(mask->n * mask->words) * 8);
+    status = copy_numbers(mask->row_perm, mask->n, &copy->row_perm);
+    if (!status) status = copy_numbers(mask->col_perm, mask->k, &copy->col_perm);
+    if (!status) status = lac_mask_conform("mask", copy, pattern, NULL);
+    if (status) {
+        lac_mask_free(copy);
+        return status;
+    }
+    *out = copy;
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_mask_get_info(const lac_mask *mask, lac_mask_info *info)
+{
+    if (!mask) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "mask is NULL");
+    if (!info) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "info is NULL");
+    lac_mask_info full = {.size = sizeof full, .n = mask->n, .k = mask->k};
+    for (int64_t i = 0; i < mask->n * mask->words; i++) full.kept += lac_bits_popcount(mask->bits[i]);
+    full.has_pattern = mask->has_pattern;
+    if (mask->has_pattern) full.pattern = mask->pattern;
+    full.row_perm = mask->row_perm;
+    full.col_perm = mask->col_perm;
+    return lac_write_struct("info", info, &full, sizeof full);
+}
+
+int lac_mask_get(const lac_mask *mask, int64_t row, int64_t col)
+{
+    if (!mask || row < 0 || row >= mask->n || col < 0 || col >= mask->k) return 0;
+    return lac_mask_test(mask, row, col);
+}
+
+static lac_status check_shape(const lac_mask *mask, const lac_matrix *matrix)
+{
+    if (matrix->rows == mask->n && matrix->cols == mask->k) return LAC_STATUS_OK;
+    return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "dense is %lld x %lld, but the mask is %lld x %lld", (long long)matrix->rows,
+                    (long long)matrix->cols, (long long)mask->n, (long long)mask->k);
+}
+
+lac_status lac_mask_apply(const lac_mask *mask, const lac_matrix *dense)
+{
+    if (!mask) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "mask is NULL");
+    lac_matrix matrix;
+    lac_status status = lac_matrix_check("dense", dense, 1, &matrix);
+    if (!status) status = check_shape(mask, &matrix);
+    if (status) return status;
+    size_t size = lac_dtype_size(matrix.dtype);
+    for (int64_t r = 0; r < mask->n; r++) {
+        const uint64_t *row = lac_mask_row(mask, r);
+        for (int64_t w = 0; w < mask->words; w++) {
+            uint64_t dropped = ~row[w] & lac_bits_low(mask->k - w * 64);
+            while (dropped) {
+                int64_t c = w * 64 + __builtin_ctzll(dropped);
+                memset((char *)matrix.data + (size_t)lac_matrix_at(&matrix, r, c) * size, 0, size);
+                dropped &= dropped - 1;
+            }
+        }
+    }
+    return LAC_STATUS_OK;
+}
+
+/* `count` elements from `start` on, `stride` apart, as doubles. */
+static void load_run(const lac_matrix *matrix, int64_t start, int64_t stride, int64_t count, double *out)
+{
+    if (matrix->dtype == LAC_DTYPE_F32) {
+        const float *data = matrix->data;
+        for (int64_t i = 0; i < count; i++) out[i] = data[start + i * stride];
+    } else {
+        for (int64_t i = 0; i < count; i++) out[i] = lac_load_f64(matrix->data, matrix->dtype, start + i * stride);
+    }
+}
+
+lac_status lac_mask_energy(const lac_mask *mask, const lac_matrix *dense, double *kept, double *total)
+{
+    if (!mask) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "mask is NULL");
+    if (!kept) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "kept is NULL");
+    if (!total) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "total is NULL");
+    lac_matrix matrix;
+    lac_status status = lac_matrix_check("dense", dense, 1, &matrix);
+    if (!status) status = check_shape(mask, &matrix);
+    if (status) return status;
+    int64_t stride = lac_matrix_col_stride(&matrix);
+    double kept_sum = 0, total_sum = 0;
+    for (int64_t r = 0; r < mask->n; r++) {
+        const uint64_t *row = lac_mask_row(mask, r);
+        double kept_row = 0, total_row = 0; /* sums of rows first: smaller rounding errors in large matrices */
+        for (int64_t w = 0; w < mask->words; w++) {
+            double values[64];
+            int64_t count = mask->k - w * 64 < 64 ? mask->k - w * 64 : 64;
+            load_run(&matrix, lac_matrix_at(&matrix, r, w * 64), stride, count, values);
+            for (int64_t c = 0; c < count; c++) {
+                double square = isfinite(values[c]) ? values[c] * values[c] : 0;
+                total_row += square;
+                if ((row[w] >> c) & 1) kept_row += square;
+            }
+        }
+        kept_sum += kept_row;
+        total_sum += total_row;
+    }
+    *kept = kept_sum;
+    *total = total_sum;
+    return LAC_STATUS_OK;
+}
