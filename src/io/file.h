@@ -58,6 +58,7 @@ struct lac_file {
     void *converted;        /* npy in Fortran order: the same array in C order   */
     int64_t mask_n, mask_k; /* smtx                                              */
     int64_t mask_kept;
+    uint64_t mask_offsets_at; /* where the row offsets begin in the text */
     uint64_t mask_columns_at; /* where the column numbers begin in the text        */
 };
 
