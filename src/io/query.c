@@ -156,7 +156,7 @@ lac_status lac_file_read_matrix(const lac_file *file, const char *name, const la
     if (status == LAC_STATUS_OK) status = lac_matrix_check("out", out, 1, &matrix);
     if (status != LAC_STATUS_OK) return status;
     const char *path = file->shards[tensor->shard].map.path;
-    int64_t rows, cols;
+    int64_t rows = 0, cols = 0;
     status = matrix_shape(path, tensor, &matrix, &rows, &cols);
     if (status != LAC_STATUS_OK || rows == 0 || cols == 0) return status;
     status = check_range(path, tensor, rows, cols, matrix.dtype);

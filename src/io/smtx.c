@@ -42,8 +42,11 @@ static lac_status take_number(lac_cursor *c, const char *what, int64_t number, i
     skip_spaces(c);
     uint64_t start = c->at;
     int64_t value = 0;
-    while (c->at < c->end && c->text[c->at] >= '0' && c->text[c->at] <= '9' && value <= most)
-        value = value * 10 + (c->text[c->at++] - '0');
+    while (c->at < c->end && c->text[c->at] >= '0' && c->text[c->at] <= '9' && value <= most) {
+        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, c->text[c->at] - '0', &value))
+            value = INT64_MAX;
+        c->at++;
+    }
     bool ended = c->at == c->end || is_space(c->text[c->at]) || c->text[c->at] == ',';
     bool digits = c->at > start && c->at - start < 20;
     if (digits && ended && value <= most) {
