@@ -7,6 +7,7 @@ ctest runs it as `python_safetensors` and takes exit status 77 for skipped: nump
 """
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -18,7 +19,7 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-from read_format import Pattern, read_container
+from read_format import Pattern, read_container, to_array
 
 PATTERNS = [
     "2:4", "1:3", "4:4", "3:7", "1:16", "16:32", "2:256",
@@ -98,9 +99,19 @@ def check_weight(dense, decoded, text):
         assert (kept.sum(axis=1) == most).all(), f"a row group does not keep {most} units"
 
 
-def check_pattern(lacuna, dense_path, arrays, text, scratch):
-    path = os.path.join(scratch, text.replace(":", "_").replace("%", "pc") + ".safetensors")
-    subprocess.run([lacuna, "prune", dense_path, path, "--pattern", text], check=True, stdout=subprocess.DEVNULL)
+def prune(lacuna, dense_path, path, text, *options):
+    command = [lacuna, "prune", dense_path, path, "--pattern", text, *options]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert result.returncode == 0, f"{' '.join(command)} ended with {result.returncode}: {result.stdout}"
+
+
+def read_tensors(path):
+    with open(path, "rb") as file:
+        return {name: to_array(tensor) for name, tensor in safetensors.deserialize(file.read())}
+
+
+def check_file(path, arrays, zeroed, text, encoding):
+    """One container against the dense matrices and against what the library itself says stays."""
     with safetensors.safe_open(path, framework="np") as file:  # safetensors' own checks of the whole header
         assert "lacuna" in file.metadata()
     weights, tensors, records = read_container(path)
@@ -110,19 +121,34 @@ def check_pattern(lacuna, dense_path, arrays, text, scratch):
     for name, array in tensors.items():
         assert (array == arrays[name]).all(), f"{name} was not copied as it is"
     for name, decoded in weights.items():
-        assert records[name]["pattern"] == text, f"{name} is recorded as {records[name]['pattern']}"
-        assert records[name]["dtype"] == name.partition(".")[0], f"{name} is stored as {records[name]['dtype']}"
+        record = records[name]
+        assert record["pattern"] == text, f"{name} is recorded as {record['pattern']}"
+        assert record["dtype"] == name.partition(".")[0], f"{name} is stored as {record['dtype']}"
+        assert encoding in ("auto", record["encoding"]), f"{name} has the encoding {record['encoding']}"
         try:
             check_weight(arrays[name], decoded, text)
+            assert (decoded == zeroed[name]).all(), "decoded, it is not what prune --dense gives"
         except AssertionError as error:
-            raise AssertionError(f"{path}: {name} {arrays[name].shape}, {records[name]['encoding']}: {error}") from error
-    os.remove(path)
+            raise AssertionError(f"{path}: {name} {arrays[name].shape}, {record['encoding']}: {error}") from error
     return len(weights)
+
+
+def check_pattern(lacuna, dense_path, arrays, text, scratch):
+    stem = os.path.join(scratch, text.replace(":", "_").replace("%", "pc"))
+    prune(lacuna, dense_path, stem + ".dense.safetensors", text, "--dense")
+    zeroed = read_tensors(stem + ".dense.safetensors")
+    count = 0
+    for encoding in ["auto"] if "%" in text else ["auto", "packed", "bitmask"]:
+        path = f"{stem}.{encoding}.safetensors"
+        prune(lacuna, dense_path, path, text, "--encoding", encoding)
+        count += check_file(path, arrays, zeroed, text, encoding)
+    return count
 
 
 def main():
     lacuna, scratch = sys.argv[1:]
-    os.makedirs(scratch, exist_ok=True)
+    shutil.rmtree(scratch, ignore_errors=True)
+    os.makedirs(scratch)
     dense_path = os.path.join(scratch, "dense.safetensors")
     arrays = make_checkpoint(dense_path)
     count = sum(check_pattern(lacuna, dense_path, arrays, text, scratch) for text in PATTERNS)
