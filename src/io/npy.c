@@ -216,7 +216,7 @@ lac_status lac_npy_read(lac_file *file)
 {
     file->format = LAC_FILE_FORMAT_NPY;
     const lac_map *map = &file->shards[0].map;
-    lac_cursor cursor;
+    lac_cursor cursor = {0};
     lac_npy_header header = {0};
     lac_status status = find_header(map, &cursor);
     if (status == LAC_STATUS_OK) status = read_literal(&cursor, &header);

@@ -57,7 +57,16 @@ lac_status lac_json_parse(const char *path, const char *what, const char *text, 
         *out = root;
         return LAC_STATUS_OK;
     }
-    if (json_error_code(&error) == json_error_out_of_memory)
+    /* jansson may call a lack of memory an invalid token. So see whether memory for this text can be had now, and
+     * whether the text is refused again: only then is the text to blame. */
+    json_t *room = json_stringn_nocheck(text, (size_t)bytes);
+    json_error_t first = error;
+    root = room ? json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
+    bool starved = !room || root || !error.text[0] || json_error_code(&error) == json_error_out_of_memory ||
+                   strcmp(first.text, error.text) != 0;
+    json_decref(room);
+    json_decref(root);
+    if (starved)
         return lac_fail(LAC_STATUS_OUT_OF_MEMORY, "%s: no memory to parse the %s of %llu bytes", path, what,
                         (unsigned long long)bytes);
     /* What stands before the spot tells which entry it is in. */

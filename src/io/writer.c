@@ -306,7 +306,7 @@ static lac_status find_declared(const lac_writer *writer, const char *what, cons
 
 lac_status lac_writer_write_tensor(lac_writer *writer, const char *name, const void *data, uint64_t bytes)
 {
-    json_int_t number;
+    json_int_t number = 0;
     lac_status status = find_declared(writer, "tensor", name, &number);
     if (status != LAC_STATUS_OK) return status;
     lac_short_text text, expected;
@@ -360,7 +360,7 @@ static lac_status match_weight(const lac_writer *writer, const lac_declared_weig
 
 lac_status lac_writer_write_weight(lac_writer *writer, const char *name, const lac_weight *weight)
 {
-    json_int_t number;
+    json_int_t number = 0;
     lac_status status = find_declared(writer, "weight", name, &number);
     if (status != LAC_STATUS_OK) return status;
     lac_short_text text, expected;
