@@ -129,10 +129,10 @@ static int64_t wanted_case(const char *name)
     return strtoll(text + length + 1, NULL, 10);
 }
 
-void test_run_cases(const char *name, int64_t full, test_case_fn body, void *user)
+void test_run_all(const char *name, int64_t count, test_case_fn body, void *user)
 {
     if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(print_current);
-    int64_t begin = 0, end = test_scaled(full), only = wanted_case(name);
+    int64_t begin = 0, end = count, only = wanted_case(name);
     if (only == -2) return;
     if (only >= 0) {
         begin = only;
@@ -146,4 +146,9 @@ void test_run_cases(const char *name, int64_t full, test_case_fn body, void *use
         body(&random, i, user);
     }
     current.name = NULL;
+}
+
+void test_run_cases(const char *name, int64_t full, test_case_fn body, void *user)
+{
+    test_run_all(name, test_scaled(full), body, user);
 }

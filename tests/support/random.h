@@ -43,6 +43,8 @@ typedef void (*test_case_fn)(test_random *random, int64_t index, void *user);
 /* Runs `full` / scale cases. When one fails (cmocka jumps out), what reproduces it is printed by test_report, which must
  * be the teardown of the test: use test_of_cases in the table of tests. A crash prints it too. */
 void test_run_cases(const char *name, int64_t full, test_case_fn body, void *user);
+/* The same for a table, of which the scale leaves nothing out. */
+void test_run_all(const char *name, int64_t count, test_case_fn body, void *user);
 /* Says more of the current case, for the failure report: "2:4, 7 x 9, f16". */
 __attribute__((format(printf, 1, 2))) void test_describe(const char *format, ...);
 /* Prints the command that repeats the case that did not finish, if any. Always 0. */
