@@ -1,0 +1,74 @@
+/* main.c - the entry of `lacuna`: finds the subcommand, reads its options by its table, runs it.
+ *
+ * The list of subcommands stands here and nowhere else. */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const cli_command *const cli_commands[] = {
+    &cli_command_devices, &cli_command_info,    &cli_command_prune,
+    &cli_command_verify,  &cli_command_convert, &cli_command_multiply,
+    &cli_command_demo,    &cli_command_help,    NULL,
+};
+
+/* What was printed may still sit in a buffer; a full disk must not pass for success. */
+static int finish_output(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return status;
+    cli_error(NULL, NULL, "standard output: %s", errno ? strerror(errno) : "cannot write");
+    return CLI_EXIT_FAILURE;
+}
+
+static int unknown_command(const char *name)
+{
+    const char *names[sizeof cli_commands / sizeof *cli_commands] = {NULL};
+    for (size_t i = 0; cli_commands[i]; i++) names[i] = cli_commands[i]->name;
+    const char *nearest = cli_nearest_name(name, names);
+    if (nearest)
+        cli_error(NULL, NULL, "unknown command '%s'; did you mean '%s'?", name, nearest);
+    else
+        cli_error(NULL, NULL, "unknown command '%s'; 'lacuna help' lists them", name);
+    return CLI_EXIT_USAGE;
+}
+
+static int run_command(const cli_command *command, int count, char **arguments)
+{
+    cli_set_command_name(command->name);
+    void *settings = cli_allocate(command->settings_size);
+    if (command->defaults)
+        memcpy(settings, command->defaults, command->settings_size);
+    else
+        memset(settings, 0, command->settings_size);
+    int status = CLI_EXIT_USAGE;
+    int parsed = cli_options_parse(command, count, arguments, settings);
+    if (parsed == 1) {
+        cli_describe_help(stdout, command);
+        status = CLI_EXIT_OK;
+    } else if (parsed == 0) {
+        status = command->run(settings);
+    }
+    cli_settings_free(command, settings);
+    return finish_output(status);
+}
+
+int main(int count, char **arguments)
+{
+    if (count < 2) {
+        cli_describe_help(stderr, NULL);
+        return CLI_EXIT_USAGE;
+    }
+    const char *first = arguments[1];
+    if (!strcmp(first, "--help") || !strcmp(first, "-h")) {
+        cli_describe_help(stdout, NULL);
+        return finish_output(CLI_EXIT_OK);
+    }
+    if (!strcmp(first, "--version") || !strcmp(first, "-V")) {
+        printf("lacuna %s\n", lac_version());
+        return finish_output(CLI_EXIT_OK);
+    }
+    const cli_command *command = cli_command_find(first);
+    if (!command) return unknown_command(first);
+    return run_command(command, count - 2, arguments + 2);
+}

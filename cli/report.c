@@ -1,0 +1,212 @@
+/* report.c - what every subcommand says besides its answer: errors, JSON, the progress bar, Ctrl-C.
+ *
+ * Errors and progress go to standard error, answers to standard output. */
+#include "cli.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *command_name = NULL;
+
+void cli_set_command_name(const char *name) { command_name = name; }
+
+const char *cli_exit_meaning(int status)
+{
+    switch (status) {
+    case CLI_EXIT_OK:
+        return "Done; the answer is yes.";
+    case CLI_EXIT_NO:
+        return "The answer is no: a difference, a violated pattern, or an error beyond its bound.";
+    case CLI_EXIT_USAGE:
+        return "The command line makes no sense.";
+    case CLI_EXIT_FAILURE:
+        return "A file, memory or a device failed.";
+    }
+    return "Stopped by a signal: 128 and its number.";
+}
+
+/* Names come out of files that nobody has vetted: they must not steer a terminal. */
+static void print_harmless(FILE *to, const char *text)
+{
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c < 0x20 || *c == 0x7f)
+            fprintf(to, "\\x%02x", *c);
+        else
+            fputc(*c, to);
+    }
+}
+
+static void print_error(const char *file, const char *tensor, const char *message)
+{
+    fputs(command_name ? "lacuna " : "lacuna", stderr);
+    fputs(command_name ? command_name : "", stderr);
+    fputs(": ", stderr);
+    if (file) {
+        print_harmless(stderr, file);
+        fputs(": ", stderr);
+    }
+    if (tensor) {
+        fputs("tensor '", stderr);
+        print_harmless(stderr, tensor);
+        fputs("': ", stderr);
+    }
+    print_harmless(stderr, message);
+    fputc('\n', stderr);
+}
+
+void cli_error(const char *file, const char *tensor, const char *format, ...)
+{
+    char message[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    print_error(file, tensor, message);
+}
+
+static char shortage[96] = ""; /* what this program, rather than the library, had no memory for */
+
+void cli_note_shortage(int64_t rows, int64_t cols, lac_dtype dtype)
+{
+    snprintf(shortage, sizeof shortage, "out of memory for %lld x %lld values of %s", (long long)rows, (long long)cols,
+             lac_dtype_name(dtype));
+}
+
+int cli_fail(const char *file, const char *tensor, lac_status status)
+{
+    const char *message = lac_last_error();
+    if (status == LAC_STATUS_OUT_OF_MEMORY && *shortage) message = shortage;
+    if (status == LAC_STATUS_OK || !*message) message = lac_status_name(status);
+    if (file && strstr(message, file)) file = NULL;
+    if (tensor && strstr(message, tensor)) tensor = NULL;
+    print_error(file, tensor, message);
+    return status == LAC_STATUS_PATTERN_VIOLATED ? CLI_EXIT_NO : CLI_EXIT_FAILURE;
+}
+
+int cli_refuse_overwrite(const char *path, int force)
+{
+    struct stat found;
+    if (lstat(path, &found) != 0) return 0;
+    if (S_ISDIR(found.st_mode)) {
+        cli_error(path, NULL, "is a folder; name a file");
+        return CLI_EXIT_FAILURE;
+    }
+    if (force) return 0;
+    cli_error(path, NULL, "exists; --force replaces it");
+    return CLI_EXIT_FAILURE;
+}
+
+int cli_ends_with(const char *path, const char *ending)
+{
+    size_t length = strlen(path), wanted = strlen(ending);
+    return length >= wanted && !strcasecmp(path + length - wanted, ending);
+}
+
+json_t *cli_json_text(const char *text)
+{
+    json_t *string = json_string(text);
+    if (string) return string;
+    char *safe = cli_allocate(3 * strlen(text) + 1);
+    char *to = safe;
+    for (const char *c = text; *c; c++) {
+        if ((unsigned char)*c < 0x80) {
+            *to++ = *c;
+        } else {
+            memcpy(to, "\xef\xbf\xbd", 3);
+            to += 3;
+        }
+    }
+    *to = 0;
+    string = json_string(safe);
+    free(safe);
+    return string;
+}
+
+json_t *cli_json_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+int cli_json_print(json_t *document, int status)
+{
+    int failed = !document || json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0;
+    json_decref(document);
+    if (failed) {
+        cli_error(NULL, NULL, "cannot make the JSON document");
+        return CLI_EXIT_FAILURE;
+    }
+    putchar('\n');
+    return status;
+}
+
+double cli_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void cli_progress_start(cli_progress *progress, int when)
+{
+    *progress = (cli_progress){.enabled = when == 1 || (when == 0 && isatty(STDERR_FILENO)), .always = when == 1};
+    progress->started = cli_seconds();
+}
+
+void cli_progress_show(cli_progress *progress, uint64_t done, uint64_t total, const char *what)
+{
+    if (!progress->enabled || total == 0) return;
+    double now = cli_seconds(), elapsed = now - progress->started;
+    double share = (double)done / (double)total;
+    double left = share > 0 ? elapsed / share - elapsed : 0;
+    /* Wait a little before judging how long it will take, then draw at most ten times a second. */
+    int worth = progress->always || (elapsed > 0.3 && elapsed + left > 2.0);
+    if (!worth || (progress->drawn && now - progress->last < 0.1 && done < total)) return;
+    progress->drawn = 1;
+    progress->last = now;
+    char bar[31];
+    int filled = (int)(share * 30);
+    for (int i = 0; i < 30; i++) bar[i] = i < filled ? '#' : '.';
+    bar[30] = 0;
+    fprintf(stderr, "\r\033[K[%s] %3.0f%%  %d:%02d left  ", bar, 100 * share, (int)left / 60, (int)left % 60);
+    char name[41];
+    snprintf(name, sizeof name, "%s", what);
+    print_harmless(stderr, name);
+    fflush(stderr);
+}
+
+void cli_progress_finish(cli_progress *progress)
+{
+    if (progress->drawn) fputs("\r\033[K", stderr);
+    progress->drawn = 0;
+}
+
+static volatile sig_atomic_t caught_signal = 0;
+
+static void remember_signal(int number) { caught_signal = number; }
+
+void cli_interrupt_catch(void)
+{
+    struct sigaction action = {.sa_handler = remember_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        struct sigaction before;
+        /* A signal that the parent told us to ignore (nohup) stays ignored. */
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN) continue;
+        sigaction(signals[i], &action, NULL);
+    }
+}
+
+int cli_interrupted(void) { return caught_signal != 0; }
+
+void cli_interrupt_raise(void)
+{
+    if (!caught_signal) return;
+    fflush(NULL);
+    signal(caught_signal, SIG_DFL);
+    raise(caught_signal);
+}
