@@ -2,6 +2,7 @@
  * consumer.cpp includes it, so it is written in what C11 and C++17 have in common. Built and run by run.sh. */
 #include <lacuna.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int fail(const char *what)
@@ -30,6 +31,9 @@ int main(void)
     lac_weight *weight = NULL;
     lac_device *device = NULL;
     lac_plan *plan = NULL;
+    lac_plan_info info;
+    memset(&info, 0, sizeof info);
+    info.size = sizeof info;
     lac_execute_args args;
     memset(&args, 0, sizeof args);
     args.size = sizeof args;
@@ -41,7 +45,11 @@ int main(void)
     if (lac_weight_compress(&dense, mask, NULL, &weight) != LAC_STATUS_OK) return fail("lac_weight_compress");
     if (lac_device_open("cpu", &device) != LAC_STATUS_OK) return fail("lac_device_open");
     if (lac_plan_create(device, weight, 1, NULL, &plan) != LAC_STATUS_OK) return fail("lac_plan_create");
+    if (lac_plan_get_info(plan, &info) != LAC_STATUS_OK) return fail("lac_plan_get_info");
+    args.workspace_bytes = (info.workspace_bytes + 63) / 64 * 64;
+    args.workspace = args.workspace_bytes ? aligned_alloc(64, args.workspace_bytes) : NULL;
     if (lac_plan_execute(plan, &args) != LAC_STATUS_OK) return fail("lac_plan_execute");
+    free(args.workspace);
     lac_plan_free(plan);
     lac_device_close(device);
     lac_weight_free(weight);
