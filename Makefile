@@ -11,6 +11,9 @@ FUZZ_SECONDS ?= 60
 ASAN_SCALE ?= 10
 TSAN_SCALE ?= 40
 
+# Threads that wait at a barrier give their core to the test beside them.
+export OMP_WAIT_POLICY ?= passive
+
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
