@@ -13,6 +13,8 @@
 /* What stands in Y and in the oracle's arrays before anything is written: exact in every dtype. */
 static const double untouched = -96.0;
 
+enum { MOST_KERNELS = 64 };
+
 typedef struct plan_case {
     lac_weight *weight;
     lac_weight_info info;
@@ -177,6 +179,32 @@ static inline void case_reset_y(const plan_case *c)
     }
 }
 
+/* Whether the kernel takes this case at all: UNSUPPORTED is its right, any other failure is not. */
+static inline bool kernel_applies(const plan_case *c, const char *kernel)
+{
+    lac_device *device = NULL;
+    lac_plan *plan = NULL;
+    lac_plan_options options = c->options;
+    options.kernel = kernel;
+    assert_ok(lac_device_open("cpu", &device));
+    lac_status status = lac_plan_create(device, c->weight, c->m, &options, &plan);
+    if (status != LAC_STATUS_UNSUPPORTED) assert_ok(status);
+    lac_plan_free(plan);
+    lac_device_close(device);
+    return status == LAC_STATUS_OK;
+}
+
+/* A kernel named after a vector unit runs only where that unit is. */
+static inline bool kernel_is_for_this_machine(const char *kernel)
+{
+#if defined(__x86_64__)
+    if (strstr(kernel, "_avx512_")) return __builtin_cpu_supports("avx512bw");
+    if (strstr(kernel, "_avx2_")) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+    (void)kernel;
+    return true;
+}
+
 static inline lac_plan *plan_make(const plan_case *c, const char *kernel, int32_t threads)
 {
     lac_device *device = NULL;
@@ -262,12 +290,12 @@ static inline void case_check(const plan_case *c, const char *kernel, int32_t th
 }
 
 /* The names of the kernels that run on a CPU. Returns how many. */
-static inline int kernel_names(const char *names[16])
+static inline int kernel_names(const char *names[MOST_KERNELS])
 {
     int count = 0;
     lac_kernel_info info = {.size = sizeof info};
     for (size_t i = 0; lac_kernel_probe(i, &info) == LAC_STATUS_OK; ++i) {
-        if (info.device == LAC_DEVICE_KIND_CPU && count < 16) names[count++] = info.name;
+        if (info.device == LAC_DEVICE_KIND_CPU && count < MOST_KERNELS) names[count++] = info.name;
     }
     assert_true(count >= 3);
     return count;

@@ -4,14 +4,43 @@
 
 /* ---- random cases over everything */
 
+/* The kernels that a case can run on, and over the whole program how many cases each one has run. */
 typedef struct kernels {
-    const char *name[16];
+    const char *name[MOST_KERNELS];
     int count;
 } kernels;
 
+static int64_t cases_run[MOST_KERNELS];
+
+static kernels kernels_of(const plan_case *c)
+{
+    const char *name[MOST_KERNELS];
+    kernels all = {.count = 0};
+    int count = kernel_names(name);
+    for (int i = 0; i < count; ++i) {
+        if (!kernel_applies(c, name[i])) continue;
+        ++cases_run[i];
+        all.name[all.count++] = name[i];
+    }
+    return all;
+}
+
+/* Comes last: a kernel that no case could run on would otherwise pass untested. */
+static void every_kernel_has_run(void **state)
+{
+    (void)state;
+    const char *name[MOST_KERNELS];
+    int count = kernel_names(name);
+    for (int i = 0; i < count; ++i) {
+        printf("%-28s %lld cases\n", name[i], (long long)cases_run[i]);
+        if (cases_run[i] < 20 && kernel_is_for_this_machine(name[i]))
+            fail_msg("%s ran %lld cases", name[i], (long long)cases_run[i]);
+    }
+}
+
 static void random_case(test_random *random, int64_t index, void *user)
 {
-    const kernels *all = user;
+    (void)user;
     bool exact = index % 3 == 0;
     static const test_fill fills[] = {TEST_FILL_GAUSSIAN, TEST_FILL_HEAVY_TAIL, TEST_FILL_DENORMAL, TEST_FILL_SPARSE};
     test_fill fill = exact ? TEST_FILL_INTEGER : fills[test_random_between(random, 0, 3)];
@@ -24,9 +53,10 @@ static void random_case(test_random *random, int64_t index, void *user)
     c.alpha = exact ? (float)test_random_pick(random, -2, -1, 0, 1, 4) : (float)test_random_gaussian(random);
     c.beta = exact ? (float)test_random_pick(random, -2, -1, 0, 1, 4) : (float)test_random_gaussian(random);
     c.c_is_y = options.has_residual && c.c.view.dtype == c.y.view.dtype && test_random_chance(random, 30);
-    for (int i = 0; i < all->count; ++i) {
-        bool once = exact || !strcmp(all->name[i], "ref_f64"); /* a sum in double is rounded once, whatever the data */
-        case_check(&c, all->name[i], (int32_t)test_random_between(random, 1, 3), once ? JUDGE_EXACT : JUDGE_BOUND);
+    kernels all = kernels_of(&c);
+    for (int i = 0; i < all.count; ++i) {
+        bool once = exact || !strcmp(all.name[i], "ref_f64"); /* a sum in double is rounded once, whatever the data */
+        case_check(&c, all.name[i], (int32_t)test_random_between(random, 1, 3), once ? JUDGE_EXACT : JUDGE_BOUND);
     }
     case_check(&c, NULL, 0, exact ? JUDGE_EXACT : JUDGE_BOUND);
     case_free(&c);
@@ -35,18 +65,16 @@ static void random_case(test_random *random, int64_t index, void *user)
 static void random_problems(void **state)
 {
     (void)state;
-    kernels all;
-    all.count = kernel_names(all.name);
-    test_run_cases("plan", 3000, random_case, &all);
+    test_run_cases("plan", 3000, random_case, NULL);
 }
 
 /* ---- every combination of family, dtype, layout and epilogue */
 
-static const char *const patterns[] = {"2:4",       "25%",   "vw4:3:10", "vw8:25%",  "bw4x4:1:3",
-                                       "bw2x8:50%", "8:2:8", "5:4:9",    "shfl8:25%"};
+static const char *const patterns[] = {"2:4",   "25%",   "vw4:3:10",  "vw8:25%",   "bw4x4:1:3", "bw2x8:50%",
+                                       "8:2:8", "5:4:9", "shfl8:25%", "vw24:3:10", "vw64:1:2",  "bw32x3:40%"};
 enum { PATTERN_COUNT = sizeof patterns / sizeof *patterns };
 
-static void check_epilogues(test_random *random, lac_weight *weight, lac_plan_options options, const kernels *all)
+static void check_epilogues(test_random *random, lac_weight *weight, lac_plan_options options)
 {
     for (int bits = 0; bits < 4; ++bits) {
         for (int activation = LAC_ACTIVATION_NONE; activation <= LAC_ACTIVATION_SILU; ++activation) {
@@ -57,7 +85,8 @@ static void check_epilogues(test_random *random, lac_weight *weight, lac_plan_op
             c.pass_alpha = c.pass_beta = true;
             c.alpha = 0.75f;
             c.beta = -1.5f;
-            for (int i = 0; i < all->count; ++i) case_check(&c, all->name[i], 2, JUDGE_BOUND);
+            kernels all = kernels_of(&c);
+            for (int i = 0; i < all.count; ++i) case_check(&c, all.name[i], 2, JUDGE_BOUND);
             case_free(&c);
         }
     }
@@ -66,8 +95,6 @@ static void check_epilogues(test_random *random, lac_weight *weight, lac_plan_op
 static void every_combination(void **state)
 {
     (void)state;
-    kernels all;
-    all.count = kernel_names(all.name);
     test_random random = test_random_make("combinations", 0);
     for (int p = 0; p < PATTERN_COUNT; ++p) {
         for (int dtype = LAC_DTYPE_F32; dtype <= LAC_DTYPE_BF16; ++dtype) {
@@ -75,7 +102,7 @@ static void every_combination(void **state)
             lac_weight *weight = weight_make(&random, &pattern, 13, 37, (lac_dtype)dtype, TEST_FILL_GAUSSIAN);
             for (int layouts = 0; layouts < 4; ++layouts) {
                 lac_plan_options options = {.x_layout = (lac_layout)(layouts & 1), .y_layout = (lac_layout)(layouts >> 1)};
-                check_epilogues(&random, weight, options, &all);
+                check_epilogues(&random, weight, options);
             }
             lac_weight_free(weight);
         }
@@ -84,7 +111,7 @@ static void every_combination(void **state)
 
 /* ---- sizes one off each tile, panel and strip */
 
-static void check_size(test_random *random, const char *text, int64_t m, int64_t n, int64_t k, const kernels *all)
+static void check_size(test_random *random, const char *text, int64_t m, int64_t n, int64_t k)
 {
     lac_pattern pattern = pattern_of(text);
     lac_plan_options options = {.x_layout = (lac_layout)test_random_between(random, 0, 1),
@@ -92,25 +119,24 @@ static void check_size(test_random *random, const char *text, int64_t m, int64_t
                                 .has_bias = 1};
     lac_weight *weight = weight_make(random, &pattern, n, k, LAC_DTYPE_F32, TEST_FILL_INTEGER);
     plan_case c = case_make(random, weight, m, &options, TEST_FILL_INTEGER);
-    for (int i = 0; i < all->count; ++i) case_check(&c, all->name[i], 2, JUDGE_EXACT);
+    kernels all = kernels_of(&c);
+    for (int i = 0; i < all.count; ++i) case_check(&c, all.name[i], 2, JUDGE_EXACT);
     case_free(&c);
 }
 
 static void sizes_around_the_tiles(void **state)
 {
     (void)state;
-    static const int64_t tokens[] = {0, 1, 2, 3, 4, 5, 15, 16, 17, 255, 256, 257, 300};
-    static const int64_t outputs[] = {0, 1, 7, 8, 9, 16, 17};
+    static const int64_t tokens[] = {0, 1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 15, 16, 17, 47, 48, 49, 255, 256, 257, 300};
+    static const int64_t outputs[] = {0, 1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 65, 300};
     static const int64_t inputs[] = {0, 1, 2, 3, 255, 256, 257};
-    kernels all;
-    all.count = kernel_names(all.name);
     test_random random = test_random_make("sizes", 0);
     for (int p = 0; p < PATTERN_COUNT; ++p) {
-        for (size_t i = 0; i < sizeof tokens / sizeof *tokens; ++i) check_size(&random, patterns[p], tokens[i], 9, 33, &all);
+        for (size_t i = 0; i < sizeof tokens / sizeof *tokens; ++i) check_size(&random, patterns[p], tokens[i], 9, 33);
         for (size_t i = 0; i < sizeof outputs / sizeof *outputs; ++i) {
-            check_size(&random, patterns[p], 3, outputs[i], 40, &all);
+            check_size(&random, patterns[p], 3, outputs[i], 40);
         }
-        for (size_t i = 0; i < sizeof inputs / sizeof *inputs; ++i) check_size(&random, patterns[p], 5, 10, inputs[i], &all);
+        for (size_t i = 0; i < sizeof inputs / sizeof *inputs; ++i) check_size(&random, patterns[p], 5, 10, inputs[i]);
     }
 }
 
@@ -119,30 +145,27 @@ static void sizes_around_the_tiles(void **state)
 static void nonfinite_case(test_random *random, int64_t index, void *user)
 {
     (void)index;
-    const kernels *all = user;
+    (void)user;
     lac_weight *weight = random_weight(random, 1500, TEST_FILL_NONFINITE);
     lac_plan_options options = random_options(random, false);
     plan_case c = case_make(random, weight, 3, &options, TEST_FILL_GAUSSIAN);
     if (test_random_chance(random, 50)) test_matrix_fill(random, &c.bias, TEST_FILL_NONFINITE);
     if (test_random_chance(random, 50)) test_matrix_fill(random, &c.c, TEST_FILL_NONFINITE);
     if (c.info.k_in && test_random_chance(random, 30)) test_matrix_set(&c.x, 1, c.info.k_in / 2, INFINITY); /* token 1 only */
-    for (int i = 0; i < all->count; ++i) case_check(&c, all->name[i], 2, JUDGE_BOUND);
+    kernels all = kernels_of(&c);
+    for (int i = 0; i < all.count; ++i) case_check(&c, all.name[i], 2, JUDGE_BOUND);
     case_free(&c);
 }
 
 static void infinities_and_nans_propagate(void **state)
 {
     (void)state;
-    kernels all;
-    all.count = kernel_names(all.name);
-    test_run_cases("plan_nonfinite", 600, nonfinite_case, &all);
+    test_run_cases("plan_nonfinite", 600, nonfinite_case, NULL);
 }
 
 static void c_is_not_read_when_beta_is_zero(void **state)
 {
     (void)state;
-    kernels all;
-    all.count = kernel_names(all.name);
     test_random random = test_random_make("beta_zero", 0);
     lac_pattern pattern = pattern_of("2:4");
     lac_plan_options options = {.has_residual = 1};
@@ -153,6 +176,7 @@ static void c_is_not_read_when_beta_is_zero(void **state)
     }
     c.beta = 0.0f;
     c.pass_beta = true;
+    kernels all = kernels_of(&c);
     for (int i = 0; i < all.count; ++i) {
         case_check(&c, all.name[i], 1, JUDGE_EXACT); /* NaN is never equal, so none came through */
         lac_plan *plan = plan_make(&c, all.name[i], 1);
@@ -172,8 +196,6 @@ static void c_is_not_read_when_beta_is_zero(void **state)
 static void fp16_results_overflow_to_infinity(void **state)
 {
     (void)state;
-    kernels all;
-    all.count = kernel_names(all.name);
     test_random random = test_random_make("overflow", 0);
     lac_pattern pattern = pattern_of("1:1");
     lac_plan_options options = {.x_dtype = LAC_DTYPE_F32, .y_dtype = LAC_DTYPE_F16};
@@ -183,6 +205,7 @@ static void fp16_results_overflow_to_infinity(void **state)
     if (w[0] == 0.0) fail_msg("the only weight is 0");
     test_matrix_set(&c.x, 0, 0, 1e6 / w[0]);
     test_matrix_set(&c.x, 1, 0, -1e6 / w[0]);
+    kernels all = kernels_of(&c);
     for (int i = 0; i < all.count; ++i) {
         case_check(&c, all.name[i], 1, JUDGE_BOUND);
         assert_true(test_matrix_get(&c.y, 0, 0) == INFINITY);
@@ -197,8 +220,6 @@ static void fp16_results_overflow_to_infinity(void **state)
 static void same_bits_on_any_number_of_threads(void **state)
 {
     (void)state;
-    kernels all;
-    all.count = kernel_names(all.name);
     test_random random = test_random_make("threads", 0);
     for (int p = 0; p < PATTERN_COUNT; ++p) {
         lac_pattern pattern = pattern_of(patterns[p]);
@@ -206,6 +227,7 @@ static void same_bits_on_any_number_of_threads(void **state)
         lac_weight *weight = weight_make(&random, &pattern, 83, 190, LAC_DTYPE_F32, TEST_FILL_GAUSSIAN);
         for (int64_t m = 1; m <= 301; m += 100) {
             plan_case c = case_make(&random, lac_weight_retain(weight), m, &options, TEST_FILL_GAUSSIAN);
+            kernels all = kernels_of(&c);
             for (int i = 0; i < all.count; ++i) {
                 unsigned char *first = NULL;
                 for (int run = 0; run < 5; ++run) {
@@ -233,14 +255,18 @@ static void plan_outlives_weight_and_device(void **state)
 {
     (void)state;
     test_random random = test_random_make("lifetime", 0);
-    lac_pattern pattern = pattern_of("vw4:2:4");
+    lac_pattern pattern = pattern_of("vw16:2:4");
     lac_plan_options options = {0};
-    kernels all;
-    all.count = kernel_names(all.name);
-    for (int i = 0; i < all.count; ++i) {
+    const char *name[MOST_KERNELS];
+    int count = kernel_names(name);
+    for (int i = 0; i < count; ++i) {
         plan_case c = case_make(&random, weight_make(&random, &pattern, 16, 16, LAC_DTYPE_F32, TEST_FILL_INTEGER), 3, &options,
                                 TEST_FILL_INTEGER);
-        lac_plan *plan = plan_make(&c, all.name[i], 2); /* closes its device */
+        if (!kernel_applies(&c, name[i])) {
+            case_free(&c);
+            continue;
+        }
+        lac_plan *plan = plan_make(&c, name[i], 2); /* closes its device */
         double *want, *bound;
         case_reference(&c, plan, &want, &bound);
         lac_weight_free(c.weight);
@@ -278,7 +304,7 @@ static void plan_tells_what_it_is(void **state)
 
     lac_kernel_info kernel = {.size = sizeof kernel};
     for (size_t i = 0; lac_kernel_probe(i, &kernel) == LAC_STATUS_OK; ++i) {
-        if (kernel.device != LAC_DEVICE_KIND_CPU) continue;
+        if (kernel.device != LAC_DEVICE_KIND_CPU || !kernel_applies(&c, kernel.name)) continue;
         plan = plan_make(&c, kernel.name, 1);
         assert_ok(lac_plan_get_info(plan, &info));
         assert_string_equal(info.kernel, kernel.name);
@@ -328,6 +354,7 @@ int main(void)
         cmocka_unit_test(plan_outlives_weight_and_device),
         cmocka_unit_test(plan_tells_what_it_is),
         cmocka_unit_test(planner_takes_dense_only_when_it_pays),
+        cmocka_unit_test(every_kernel_has_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "lacuna.h"
 
 typedef struct lac_device_ops lac_device_ops;
+typedef struct lac_kernel lac_kernel;
 
 struct lac_device {
     atomic_int holders;
@@ -31,6 +32,7 @@ typedef struct lac_problem {
     const lac_weight *weight;
     int64_t m;
     lac_plan_options options;
+    const lac_kernel *kernel; /* the one that is asked or that runs: a table's functions serve many kernels */
 } lac_problem;
 
 /* What the model says of a kernel on a problem. */
@@ -48,16 +50,17 @@ typedef struct lac_call {
     void *stream, *workspace;
 } lac_call;
 
-typedef struct lac_kernel {
+struct lac_kernel {
     lac_kernel_info info;
-    bool oracle; /* never the planner's pick: only by name */
+    const void *config; /* the backend's own: a vector unit, a tile */
+    bool oracle;        /* never the planner's pick: only by name */
     bool (*applies)(const lac_problem *problem);
     lac_cost (*cost)(const lac_problem *problem);
     size_t (*workspace)(const lac_problem *problem);                 /* NULL: none          */
     lac_status (*prepare)(const lac_problem *problem, void **state); /* NULL: nothing to do */
     lac_status (*execute)(const lac_problem *problem, const void *state, const lac_call *call);
     void (*release)(void *state); /* must take NULL; NULL: nothing to release */
-} lac_kernel;
+};
 
 /* registry.c, the one file that knows which backends exist. */
 size_t lac_registry_device_ops(const lac_device_ops *const **out);

@@ -55,8 +55,9 @@ static void release_state(const lac_kernel *kernel, void *state)
     if (kernel->release) kernel->release(state);
 }
 
-static bool is_candidate(const lac_kernel *kernel, const lac_problem *problem)
+static bool is_candidate(const lac_kernel *kernel, lac_problem *problem)
 {
+    problem->kernel = kernel;
     return kernel->info.device == problem->device->info.kind && kernel->applies(problem);
 }
 
@@ -79,7 +80,7 @@ static lac_status choose_by_name(lac_plan *plan, const char *name)
                         "options->kernel is '%s', which does not apply to pattern %s with %s weights on %s", name, pattern,
                         lac_dtype_name(plan->problem.weight->dtype), plan->problem.device->info.name);
     }
-    plan->kernel = kernel;
+    plan->kernel = kernel; /* and plan->problem.kernel, since it was asked last */
     plan->info.forced = 1;
     plan->info.candidates = 1;
     return prepare(kernel, &plan->problem, &plan->state);
@@ -99,7 +100,7 @@ static lac_status rank(const lac_kernel *kernel, const lac_problem *problem, voi
 
 static lac_status choose_best(lac_plan *plan)
 {
-    const lac_problem *problem = &plan->problem;
+    lac_problem *problem = &plan->problem;
     const lac_kernel *kernel;
     double best = INFINITY;
     for (size_t i = 0; (kernel = lac_registry_kernel(i)); ++i) {
@@ -128,6 +129,7 @@ static lac_status choose_best(lac_plan *plan)
                         lac_dtype_name(problem->options.x_dtype), lac_dtype_name(problem->options.y_dtype),
                         (int)problem->options.precision);
     }
+    problem->kernel = plan->kernel;
     return problem->options.measure ? LAC_STATUS_OK : prepare(plan->kernel, problem, &plan->state);
 }
 
@@ -147,7 +149,7 @@ lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t
 
     lac_plan *plan = lac_allocate_zeroed(sizeof *plan);
     if (!plan) return lac_fail_memory("plan", sizeof *plan);
-    plan->problem = (lac_problem){lac_device_retain(device), lac_weight_retain(weight), m, resolved};
+    plan->problem = (lac_problem){lac_device_retain(device), lac_weight_retain(weight), m, resolved, NULL};
     status = forced ? choose_by_name(plan, forced) : choose_best(plan);
     if (status) {
         lac_plan_free(plan);

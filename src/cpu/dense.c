@@ -10,7 +10,10 @@
 #include "cpu/panel.h"
 #include "format/weight.h"
 
-size_t lac_cpu_dense_workspace(const lac_problem *problem) { return lac_cpu_packed_bytes(problem); }
+size_t lac_cpu_dense_workspace(const lac_problem *problem)
+{
+    return lac_cpu_packed_bytes(problem, lac_cpu_tile_tokens(problem->m));
+}
 
 lac_status lac_cpu_dense_prepare(const lac_problem *problem, void **state)
 {

@@ -25,7 +25,7 @@ static uint64_t scratch_bytes(const lac_weight *weight) { return units_bytes(wei
 size_t lac_cpu_gather_workspace(const lac_problem *problem)
 {
     uint64_t threads = (uint64_t)lac_cpu_threads(problem);
-    return lac_cpu_packed_bytes(problem) + threads * scratch_bytes(problem->weight);
+    return lac_cpu_packed_bytes(problem, lac_cpu_tile_tokens(problem->m)) + threads * scratch_bytes(problem->weight);
 }
 
 static void multiply_item(const lac_problem *problem, const void *state, const lac_call *call, const lac_cpu_panel *panel,
@@ -35,7 +35,7 @@ static void multiply_item(const lac_problem *problem, const void *state, const l
     const lac_weight *weight = problem->weight;
     const lac_geometry *g = &weight->geometry;
     unsigned char *scratch = call->workspace;
-    scratch += lac_cpu_packed_bytes(problem) + (uint64_t)thread * scratch_bytes(weight);
+    scratch += lac_cpu_packed_bytes(problem, lac_cpu_tile_tokens(problem->m)) + (uint64_t)thread * scratch_bytes(weight);
     uint32_t *units = (uint32_t *)(void *)scratch;                                         /* [selected]            */
     uint32_t *columns = (uint32_t *)(void *)(scratch + units_bytes(weight));               /* [LAC_CPU_ITEM_ROWS][capacity] */
     float *values = (float *)(void *)(scratch + units_bytes(weight) + rows_bytes(weight)); /* [LAC_CPU_ITEM_ROWS][capacity] */

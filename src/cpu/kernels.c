@@ -3,6 +3,7 @@
 
 #include "core/dtype.h"
 #include "cpu/backend.h"
+#include "cpu/broadcast.h"
 #include "cpu/panel.h"
 #include "format/weight.h"
 #include "model/cpu.h"
@@ -62,10 +63,39 @@ static lac_cost dense_cost(const lac_problem *problem)
     return lac_model_cpu_cost(&problem->device->info, &work);
 }
 
+static lac_cost broadcast_cost(const lac_problem *problem)
+{
+    const lac_cpu_unit *unit = problem->kernel->config;
+    const lac_weight *w = problem->weight;
+    lac_cpu_work work = common_work(problem);
+    double rows = (double)((w->geometry.unit_n + unit->lanes - 1) / unit->lanes * unit->lanes) / (double)w->geometry.unit_n;
+    work.threads = problem->options.threads;
+    work.lanes = unit->lanes;
+    work.products = (double)problem->m * (double)w->kept * rows;
+    work.bytes += (double)w->part[LAC_PART_VALUES].bytes * rows;
+    return lac_model_cpu_vector_cost(&problem->device->info, &work);
+}
+
 #define ALL_FAMILIES                                                                                                           \
     (1u << LAC_FAMILY_ELEMENT | 1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_VNM |                      \
      1u << LAC_FAMILY_SHUFFLED)
 #define ALL_DTYPES (1u << LAC_DTYPE_F32 | 1u << LAC_DTYPE_F16 | 1u << LAC_DTYPE_BF16)
+
+/* The dataflow "broadcast" on one vector unit. */
+#define BROADCAST(unit)                                                                                                        \
+    {                                                                                                                          \
+        .info = {.size = sizeof(lac_kernel_info),                                                                              \
+                 .name = "cpu_" #unit "_f32_broadcast",                                                                        \
+                 .device = LAC_DEVICE_KIND_CPU,                                                                                \
+                 .summary = "outputs along the vector, inputs broadcast; W in panels of two vectors of outputs",               \
+                 .families = ALL_FAMILIES & ~(1u << LAC_FAMILY_VNM),                                                           \
+                 .weight_dtypes = ALL_DTYPES,                                                                                  \
+                 .x_dtypes = ALL_DTYPES,                                                                                       \
+                 .y_dtypes = ALL_DTYPES},                                                                                      \
+        .config = &lac_cpu_unit_##unit, .applies = lac_cpu_broadcast_applies, .cost = broadcast_cost,                          \
+        .workspace = lac_cpu_broadcast_workspace, .prepare = lac_cpu_broadcast_prepare, .execute = lac_cpu_broadcast_execute,  \
+        .release = lac_cpu_broadcast_release                                                                                   \
+    }
 
 const lac_kernel lac_cpu_kernels[] = {
     {.info = {.size = sizeof(lac_kernel_info),
@@ -95,5 +125,12 @@ const lac_kernel lac_cpu_kernels[] = {
      .prepare = lac_cpu_dense_prepare,
      .execute = lac_cpu_dense_execute,
      .release = lac_cpu_dense_release},
+    BROADCAST(scalar),
+#if defined(__x86_64__)
+    BROADCAST(avx2),
+    BROADCAST(avx512),
+#elif defined(__aarch64__)
+    BROADCAST(neon),
+#endif
 };
 const size_t lac_cpu_kernel_count = sizeof lac_cpu_kernels / sizeof *lac_cpu_kernels;

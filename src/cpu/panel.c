@@ -14,17 +14,16 @@ int lac_cpu_tile_tokens(int64_t m) { return m <= 1 ? 1 : m <= 4 ? 4 : LAC_CPU_TI
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-uint64_t lac_cpu_packed_bytes(const lac_problem *problem)
+uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile)
 {
-    int64_t tile = lac_cpu_tile_tokens(problem->m);
     int64_t tokens = (smaller(problem->m, LAC_CPU_PANEL_TOKENS) + tile - 1) / tile * tile;
     uint64_t bytes = (uint64_t)tokens * (uint64_t)problem->weight->geometry.k * sizeof(float);
     return (bytes / 64 + 1) * 64;
 }
 
-lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int64_t first)
+lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int tile, int64_t first)
 {
-    lac_cpu_panel panel = {.first = first, .tile = lac_cpu_tile_tokens(problem->m), .packed = call->workspace};
+    lac_cpu_panel panel = {.first = first, .tile = tile, .packed = call->workspace};
     panel.tokens = smaller(problem->m - first, LAC_CPU_PANEL_TOKENS);
     panel.tiles = (panel.tokens + panel.tile - 1) / panel.tile;
     return panel;
@@ -76,16 +75,21 @@ void lac_cpu_pack_strip(const lac_problem *problem, const lac_call *call, const 
 
 /* ---- sums */
 
-/* `tile` is a constant where this is called, so that the sums stay in registers. */
-static inline __attribute__((always_inline)) void sum_tile(const int tile, const float *packed, const float *values,
+/* Four tokens in the compiler's own vector arithmetic, on whatever unit the build targets. */
+typedef float four_tokens __attribute__((vector_size(16), may_alias));
+enum { FOUR = 4, MOST_FOURS = LAC_CPU_TILE_TOKENS / FOUR };
+
+/* A tile of `fours` times 4 tokens; a constant where this is called, so that the sums stay in registers. */
+static inline __attribute__((always_inline)) void sum_tile(const int fours, const float *packed, const float *values,
                                                            const uint32_t *columns, int64_t count, float *sums)
 {
-    float sum[LAC_CPU_TILE_TOKENS] = {0.0f};
+    const four_tokens *tiles = (const four_tokens *)(const void *)packed; /* [k][fours] */
+    four_tokens sum[MOST_FOURS] = {{0.0f}};
     for (int64_t i = 0; i < count; ++i) {
-        const float *x = packed + (columns ? (int64_t)columns[i] : i) * tile; /* [tile] */
-        for (int t = 0; t < tile; ++t) sum[t] += values[i] * x[t];
+        const four_tokens *x = tiles + (columns ? (int64_t)columns[i] : i) * fours;
+        for (int t = 0; t < fours; ++t) sum[t] += values[i] * x[t];
     }
-    for (int t = 0; t < tile; ++t) sums[t] = sum[t];
+    memcpy(sums, sum, (size_t)fours * sizeof *sum);
 }
 
 /* One token: there is no run of tokens to work on, so four sums hide the latency of the additions. */
@@ -107,14 +111,14 @@ void lac_cpu_tile_sums(int tile, const float *packed, const float *values, const
         sums[0] = columns ? sum_token(packed, values, columns, count) : sum_token(packed, values, NULL, count);
     } else if (tile == 4) {
         if (columns)
-            sum_tile(4, packed, values, columns, count, sums);
+            sum_tile(1, packed, values, columns, count, sums);
         else
-            sum_tile(4, packed, values, NULL, count, sums);
+            sum_tile(1, packed, values, NULL, count, sums);
     } else {
         if (columns)
-            sum_tile(LAC_CPU_TILE_TOKENS, packed, values, columns, count, sums);
+            sum_tile(MOST_FOURS, packed, values, columns, count, sums);
         else
-            sum_tile(LAC_CPU_TILE_TOKENS, packed, values, NULL, count, sums);
+            sum_tile(MOST_FOURS, packed, values, NULL, count, sums);
     }
 }
 
@@ -179,7 +183,7 @@ void lac_cpu_run(const lac_problem *problem, const void *state, const lac_call *
     const int threads = lac_cpu_threads(problem);
     (void)threads; /* unused without OpenMP */
     for (int64_t first = 0; first < problem->m; first += LAC_CPU_PANEL_TOKENS) {
-        const lac_cpu_panel panel = lac_cpu_panel_at(problem, call, first);
+        const lac_cpu_panel panel = lac_cpu_panel_at(problem, call, lac_cpu_tile_tokens(problem->m), first);
         const int64_t strips = lac_cpu_strips(problem, &panel);
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {

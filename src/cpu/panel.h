@@ -1,6 +1,7 @@
 /* panel.h - what the CPU kernels share: activations packed for the inner loop, and the epilogue that stores results.
  *
- * Tokens are taken in panels of up to 256, a panel in tiles of 1, 4 or 16 tokens. Of each panel X is packed as fp32,
+ * Tokens are taken in panels of up to 256, a panel in tiles of as many tokens as the kernel likes. Of each panel X is
+ * packed as fp32,
  *
  *     packed[tile of tokens][stored column][token in the tile]
  *
@@ -19,16 +20,16 @@ typedef struct lac_cpu_panel {
     int64_t first;  /* its first token                                               */
     int64_t tokens; /* how many it has                                               */
     int64_t tiles;  /* ceil(tokens / tile)                                           */
-    int tile;       /* tokens in a tile: 1, 4 or 16; those past the end are zeros    */
+    int tile;       /* tokens in a tile; those past the end are zeros                */
     float *packed;  /* [tiles][k][tile]                                              */
 } lac_cpu_panel;
 
-/* Tokens in a tile for m tokens in all. */
+/* Tokens in a tile of the plain kernels, for m tokens in all: 1, 4 or 16. */
 int lac_cpu_tile_tokens(int64_t m);
-/* Bytes of the packed panel, a multiple of 64. */
-uint64_t lac_cpu_packed_bytes(const lac_problem *problem);
+/* Bytes of the panel packed in tiles of `tile` tokens, a multiple of 64. */
+uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile);
 /* The panel that begins at token `first`, its storage at the beginning of the call's workspace. */
-lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int64_t first);
+lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int tile, int64_t first);
 
 /* Packing is done in strips of columns, so that threads can share it: lac_cpu_strips of them, each by one call. */
 int64_t lac_cpu_strips(const lac_problem *problem, const lac_cpu_panel *panel);

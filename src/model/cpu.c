@@ -12,24 +12,38 @@ static const double STORE = 4.0e-9;  /* an element of Y through the epilogue    
 static const double START = 0.5e-6;  /* a call                                                            */
 static const double FORK = 5.0e-6;   /* waking the other threads                                          */
 
+/* Vector FMAs a second of one core: two pipes, most of the time. */
+static const double VECTOR_FMA_RATE = 4.5e9;
+static const double VECTOR_STORE = 0.7e-9; /* an element of Y through the unit's finishing loop */
+
 /* Bytes a second: one core cannot draw all that the memory gives, a few together can. */
 static const double CORE_BANDWIDTH = 8e9, MEMORY_BANDWIDTH = 40e9;
 /* From the last-level cache, when all of it fits there. */
 static const double CACHE_SPEEDUP = 3.0;
+
+/* The larger of the two times, and what it takes to begin. */
+static lac_cost bounded(const lac_device_info *device, const lac_cpu_work *work, double core_seconds)
+{
+    int cores = work->threads < device->cores || device->cores < 1 ? work->threads : device->cores;
+    double compute = core_seconds / cores;
+    double bandwidth = cores * CORE_BANDWIDTH;
+    if (bandwidth > MEMORY_BANDWIDTH) bandwidth = MEMORY_BANDWIDTH;
+    if (device->l3_bytes && work->bytes < (double)device->l3_bytes) bandwidth *= CACHE_SPEEDUP;
+    double memory = work->bytes / bandwidth;
+    double start = START + (work->threads > 1 ? FORK : 0.0);
+    return (lac_cost){(compute > memory ? compute : memory) + start, compute > memory ? "compute" : "memory"};
+}
 
 lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *work)
 {
     double product = work->tile == 1 ? PRODUCT_TILE_1 : work->tile == 4 ? PRODUCT_TILE_4 : PRODUCT_TILE_16;
     double compute = work->products * product + work->gathered / work->tile * GATHER + work->decoded * DECODE +
                      work->packed * PACK + work->stored * STORE;
-    int cores = work->threads < device->cores || device->cores < 1 ? work->threads : device->cores;
-    compute /= cores;
+    return bounded(device, work, compute);
+}
 
-    double bandwidth = cores * CORE_BANDWIDTH;
-    if (bandwidth > MEMORY_BANDWIDTH) bandwidth = MEMORY_BANDWIDTH;
-    if (device->l3_bytes && work->bytes < (double)device->l3_bytes) bandwidth *= CACHE_SPEEDUP;
-    double memory = work->bytes / bandwidth;
-
-    double start = START + (work->threads > 1 ? FORK : 0.0);
-    return (lac_cost){(compute > memory ? compute : memory) + start, compute > memory ? "compute" : "memory"};
+lac_cost lac_model_cpu_vector_cost(const lac_device_info *device, const lac_cpu_work *work)
+{
+    double product = 1.0 / (VECTOR_FMA_RATE * work->lanes);
+    return bounded(device, work, work->products * product + work->packed * PACK + work->stored * VECTOR_STORE);
 }

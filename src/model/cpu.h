@@ -6,6 +6,7 @@
 
 typedef struct lac_cpu_work {
     int threads;
+    int lanes;       /* of the vector unit; 0 for the plain kernels              */
     int tile;        /* tokens that share one load of a weight: 1, 4 or 16       */
     double products; /* multiplications, those with padding tokens included      */
     double gathered; /* of these, the ones that look their column up             */
@@ -16,5 +17,8 @@ typedef struct lac_cpu_work {
 } lac_cpu_work;
 
 lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *work);
+
+/* The same for kernels on a vector unit. */
+lac_cost lac_model_cpu_vector_cost(const lac_device_info *device, const lac_cpu_work *work);
 
 #endif

@@ -1,0 +1,63 @@
+/* unit.h - a vector unit as the portable loops of src/cpu see it: a table of inner loops, compiled for that unit.
+ *
+ * The loops that pack, block, share out work among threads and finish results are written once, in plain C. What runs
+ * innermost is written once too, in *_body.h over vector.h, and compiled once for each unit by unit_<name>.c. */
+#ifndef LAC_CPU_UNIT_H
+#define LAC_CPU_UNIT_H
+
+#include <stdbool.h>
+
+#include "core/kernel.h"
+
+/* Dataflow "broadcast": outputs along the vector, inputs broadcast.
+ *
+ *     sums[t][j] (+)= sum over s of packed[columns[s]][t] * values[s][j]
+ *
+ * for t < tokens, j < vectors * lanes. (+)= adds to what is there unless `fresh`. The order of the sum is that of s. */
+typedef struct lac_cpu_broadcast_call {
+    int tokens;      /* one of lac_cpu_unit.broadcast_tiles                     */
+    int vectors;     /* 1 to lac_cpu_unit.broadcast_vectors                     */
+    bool fresh;      /* sums begins at zero                                     */
+    lac_dtype dtype; /* of values                                               */
+    int64_t slots;
+    const uint32_t *columns; /* [slots]                                                 */
+    const void *values;      /* [slots][vectors * lanes]                                */
+    const float *packed;     /* [k][tokens]                                             */
+    float *sums;             /* [tokens][vectors * lanes]                               */
+} lac_cpu_broadcast_call;
+
+/* The end of every dataflow: `count` sums of one token (adjacent outputs) or of one output (adjacent tokens) become
+ * act(alpha * sum + bias) + beta * c in y. */
+typedef struct lac_cpu_finish_call {
+    int64_t count;
+    const float *sums; /* [count], `stride` apart                              */
+    int64_t stride;
+    float alpha, beta;
+    const float *bias; /* [count], or NULL                                     */
+    float one_bias;    /* added to all when bias is NULL                       */
+    lac_activation activation;
+    const void *c; /* [count] of c_dtype, or NULL                          */
+    lac_dtype c_dtype, y_dtype;
+    void *y; /* [count] of y_dtype                                   */
+} lac_cpu_finish_call;
+
+typedef struct lac_cpu_unit {
+    const char *name;
+    int lanes;
+    bool (*is_supported)(void);
+    const int *broadcast_tiles; /* the tokens a tile may have, from most to 1; ends with 0 */
+    int broadcast_vectors;
+    void (*broadcast)(const lac_cpu_broadcast_call *call);
+    void (*finish)(const lac_cpu_finish_call *call);
+} lac_cpu_unit;
+
+/* From the plainest to the widest; those of other architectures are not there. */
+extern const lac_cpu_unit lac_cpu_unit_scalar;
+#if defined(__x86_64__)
+extern const lac_cpu_unit lac_cpu_unit_avx2;
+extern const lac_cpu_unit lac_cpu_unit_avx512;
+#elif defined(__aarch64__)
+extern const lac_cpu_unit lac_cpu_unit_neon;
+#endif
+
+#endif
