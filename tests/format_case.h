@@ -14,6 +14,9 @@
 
 #include <cmocka.h>
 
+#include "core/dtype.h"
+#include "core/memory.h"
+#include "format/mask.h"
 #include "lacuna.h"
 
 #define ASSERT_OK(call)                                                                                                        \
@@ -204,6 +207,128 @@ static inline uint32_t *case_read(const lac_weight *w)
     }
     free(kept);
     return dense;
+}
+
+/* ---- matrices and masks that obey a pattern */
+
+static const lac_dtype case_storage[] = {LAC_DTYPE_F32, LAC_DTYPE_F16, LAC_DTYPE_BF16};
+
+static inline lac_pattern parse(const char *text)
+{
+    lac_pattern pattern;
+    ASSERT_OK(lac_pattern_parse(text, &pattern));
+    return pattern;
+}
+
+/* A matrix with a border of canaries: `data` is [lines][ld]. */
+typedef struct test_dense {
+    lac_matrix view;
+    size_t bytes;
+} test_dense;
+
+static inline test_dense make_dense(lac_dtype dtype, lac_layout layout, int64_t rows, int64_t cols, int64_t padding)
+{
+    int64_t lines = layout == LAC_LAYOUT_ROW_MAJOR ? rows : cols, length = layout == LAC_LAYOUT_ROW_MAJOR ? cols : rows;
+    test_dense d = {.view = {NULL, dtype, layout, rows, cols, length + padding}};
+    if (d.view.ld == 0) d.view.ld = 1;
+    d.bytes = (size_t)(lines * d.view.ld) * lac_dtype_size(dtype);
+    d.view.data = malloc(d.bytes + 1);
+    memset(d.view.data, 0xa5, d.bytes);
+    return d;
+}
+
+static inline int64_t at(const lac_matrix *m, int64_t r, int64_t c)
+{
+    return m->layout == LAC_LAYOUT_ROW_MAJOR ? r * m->ld + c : c * m->ld + r;
+}
+
+static inline uint64_t get_bits(const lac_matrix *m, int64_t r, int64_t c)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, (char *)m->data + (size_t)at(m, r, c) * lac_dtype_size(m->dtype), lac_dtype_size(m->dtype));
+    return bits;
+}
+
+static inline void set_bits(const lac_matrix *m, int64_t r, int64_t c, uint64_t bits)
+{
+    memcpy((char *)m->data + (size_t)at(m, r, c) * lac_dtype_size(m->dtype), &bits, lac_dtype_size(m->dtype));
+}
+
+/* Any nonzero bits: NaNs with payloads, infinities and denormals among them. */
+static inline uint64_t random_bits(case_rng *rng, lac_dtype dtype)
+{
+    uint64_t mask = dtype == LAC_DTYPE_F32 ? 0xffffffffu : 0xffffu, sign = dtype == LAC_DTYPE_F32 ? 0x80000000u : 0x8000u;
+    uint64_t bits = 0;
+    while (!(bits & mask & ~sign)) bits = case_next(rng);
+    return bits & mask;
+}
+
+typedef struct test_case {
+    lac_pattern pattern;
+    int64_t n, k;
+    test_dense dense;
+    lac_mask *mask;
+    char text[160];
+} test_case;
+
+/* A random matrix that obeys the pattern. `permuted`: under random permutations that only the mask knows. */
+static inline test_case make_case_of(case_rng *rng, uint64_t seed, int permuted, lac_pattern of, int64_t n, int64_t k)
+{
+    test_case t = {.pattern = of, .n = n, .k = k};
+    lac_dtype dtype = case_storage[case_below(rng, 3)];
+    t.dense = make_dense(dtype, (lac_layout)case_below(rng, 2), t.n, t.k, case_below(rng, 3));
+    char pattern[LAC_PATTERN_TEXT_SIZE];
+    ASSERT_OK(lac_pattern_format(&t.pattern, pattern, sizeof pattern));
+    snprintf(t.text, sizeof t.text, "seed %llu: %s, %lld x %lld, %s, layout %d%s", (unsigned long long)seed, pattern,
+             (long long)t.n, (long long)t.k, lac_dtype_name(dtype), (int)t.dense.view.layout, permuted ? ", permuted" : "");
+    int exact = permuted || case_below(rng, 2);
+    uint8_t *keep = malloc((size_t)(t.n * t.k + 1));
+    uint32_t *rows = malloc((size_t)(t.n + 1) * 4), *cols = malloc((size_t)(t.k + 1) * 4);
+    case_keep(rng, &t.pattern, t.n, t.k, exact, keep);
+    case_shuffle(rng, rows, t.n);
+    case_shuffle(rng, cols, t.k);
+    if (!permuted) {
+        int move_rows = t.pattern.family == LAC_FAMILY_SHUFFLED;
+        for (int64_t r = 0; r < t.n && !move_rows; r++) rows[r] = (uint32_t)r;
+        for (int64_t c = 0; c < t.k; c++) cols[c] = (uint32_t)c;
+    }
+    for (int64_t r = 0; r < t.n; r++) {
+        for (int64_t c = 0; c < t.k; c++) {
+            set_bits(&t.dense.view, rows[r], cols[c], keep[r * t.k + c] ? random_bits(rng, dtype) : 0);
+        }
+    }
+    if (permuted) {
+        ASSERT_OK(lac_mask_create(t.n, t.k, &t.pattern, &t.mask));
+        t.mask->row_perm = lac_allocate((uint64_t)t.n * 4);
+        t.mask->col_perm = lac_allocate((uint64_t)t.k * 4);
+        memcpy(t.mask->row_perm, rows, (size_t)t.n * 4);
+        memcpy(t.mask->col_perm, cols, (size_t)t.k * 4);
+        for (int64_t i = 0; i < t.n * t.k; i++) {
+            if (keep[i]) lac_mask_set(t.mask, rows[i / t.k], cols[i % t.k]);
+        }
+    } else {
+        lac_status status = lac_mask_from_matrix(&t.dense.view, &t.pattern, &t.mask);
+        if (status) fail_msg("%s: %s", t.text, lac_last_error());
+    }
+    free(keep);
+    free(rows);
+    free(cols);
+    return t;
+}
+
+/* The same with a random pattern and shape. */
+static inline test_case make_case(case_rng *rng, uint64_t seed, int permuted)
+{
+    lac_pattern pattern = case_pattern(rng);
+    int64_t n = case_below(rng, 8) ? 1 + case_below(rng, 40) : case_below(rng, 3);
+    int64_t k = case_below(rng, 8) ? 1 + case_below(rng, 150) : case_below(rng, 3);
+    return make_case_of(rng, seed, permuted, pattern, n, k);
+}
+
+static inline void free_case(test_case *t)
+{
+    lac_mask_free(t->mask);
+    free(t->dense.view.data);
 }
 
 #endif

@@ -1,123 +1,6 @@
 /* test_format.c - the compressed weight: exact round trips, sizes, encodings, dtypes, overflow, edges. */
 #include "format_case.h"
 
-#include "core/dtype.h"
-#include "core/memory.h"
-#include "format/mask.h"
-
-static const lac_dtype storage[] = {LAC_DTYPE_F32, LAC_DTYPE_F16, LAC_DTYPE_BF16};
-
-static lac_pattern parse(const char *text)
-{
-    lac_pattern pattern;
-    ASSERT_OK(lac_pattern_parse(text, &pattern));
-    return pattern;
-}
-
-/* A matrix with a border of canaries: `data` is [lines][ld]. */
-typedef struct test_dense {
-    lac_matrix view;
-    size_t bytes;
-} test_dense;
-
-static test_dense make_dense(lac_dtype dtype, lac_layout layout, int64_t rows, int64_t cols, int64_t padding)
-{
-    int64_t lines = layout == LAC_LAYOUT_ROW_MAJOR ? rows : cols, length = layout == LAC_LAYOUT_ROW_MAJOR ? cols : rows;
-    test_dense d = {.view = {NULL, dtype, layout, rows, cols, length + padding}};
-    if (d.view.ld == 0) d.view.ld = 1;
-    d.bytes = (size_t)(lines * d.view.ld) * lac_dtype_size(dtype);
-    d.view.data = malloc(d.bytes + 1);
-    memset(d.view.data, 0xa5, d.bytes);
-    return d;
-}
-
-static int64_t at(const lac_matrix *m, int64_t r, int64_t c)
-{
-    return m->layout == LAC_LAYOUT_ROW_MAJOR ? r * m->ld + c : c * m->ld + r;
-}
-
-static uint64_t get_bits(const lac_matrix *m, int64_t r, int64_t c)
-{
-    uint64_t bits = 0;
-    memcpy(&bits, (char *)m->data + (size_t)at(m, r, c) * lac_dtype_size(m->dtype), lac_dtype_size(m->dtype));
-    return bits;
-}
-
-static void set_bits(const lac_matrix *m, int64_t r, int64_t c, uint64_t bits)
-{
-    memcpy((char *)m->data + (size_t)at(m, r, c) * lac_dtype_size(m->dtype), &bits, lac_dtype_size(m->dtype));
-}
-
-/* Any nonzero bits: NaNs with payloads, infinities and denormals among them. */
-static uint64_t random_bits(case_rng *rng, lac_dtype dtype)
-{
-    uint64_t mask = dtype == LAC_DTYPE_F32 ? 0xffffffffu : 0xffffu, sign = dtype == LAC_DTYPE_F32 ? 0x80000000u : 0x8000u;
-    uint64_t bits = 0;
-    while (!(bits & mask & ~sign)) bits = case_next(rng);
-    return bits & mask;
-}
-
-typedef struct test_case {
-    lac_pattern pattern;
-    int64_t n, k;
-    test_dense dense;
-    lac_mask *mask;
-    char text[160];
-} test_case;
-
-/* A random matrix that obeys a random pattern. `permuted`: under random permutations that only the mask knows. */
-static test_case make_case(case_rng *rng, uint64_t seed, int permuted)
-{
-    test_case t = {.pattern = case_pattern(rng)};
-    t.n = case_below(rng, 8) ? 1 + case_below(rng, 40) : case_below(rng, 3);
-    t.k = case_below(rng, 8) ? 1 + case_below(rng, 150) : case_below(rng, 3);
-    lac_dtype dtype = storage[case_below(rng, 3)];
-    t.dense = make_dense(dtype, (lac_layout)case_below(rng, 2), t.n, t.k, case_below(rng, 3));
-    char pattern[LAC_PATTERN_TEXT_SIZE];
-    ASSERT_OK(lac_pattern_format(&t.pattern, pattern, sizeof pattern));
-    snprintf(t.text, sizeof t.text, "seed %llu: %s, %lld x %lld, %s, layout %d%s", (unsigned long long)seed, pattern,
-             (long long)t.n, (long long)t.k, lac_dtype_name(dtype), (int)t.dense.view.layout, permuted ? ", permuted" : "");
-    int exact = permuted || case_below(rng, 2);
-    uint8_t *keep = malloc((size_t)(t.n * t.k + 1));
-    uint32_t *rows = malloc((size_t)(t.n + 1) * 4), *cols = malloc((size_t)(t.k + 1) * 4);
-    case_keep(rng, &t.pattern, t.n, t.k, exact, keep);
-    case_shuffle(rng, rows, t.n);
-    case_shuffle(rng, cols, t.k);
-    if (!permuted) {
-        int move_rows = t.pattern.family == LAC_FAMILY_SHUFFLED;
-        for (int64_t r = 0; r < t.n && !move_rows; r++) rows[r] = (uint32_t)r;
-        for (int64_t c = 0; c < t.k; c++) cols[c] = (uint32_t)c;
-    }
-    for (int64_t r = 0; r < t.n; r++) {
-        for (int64_t c = 0; c < t.k; c++) {
-            set_bits(&t.dense.view, rows[r], cols[c], keep[r * t.k + c] ? random_bits(rng, dtype) : 0);
-        }
-    }
-    if (permuted) {
-        ASSERT_OK(lac_mask_create(t.n, t.k, &t.pattern, &t.mask));
-        t.mask->row_perm = lac_allocate((uint64_t)t.n * 4);
-        t.mask->col_perm = lac_allocate((uint64_t)t.k * 4);
-        memcpy(t.mask->row_perm, rows, (size_t)t.n * 4);
-        memcpy(t.mask->col_perm, cols, (size_t)t.k * 4);
-        for (int64_t i = 0; i < t.n * t.k; i++) {
-            if (keep[i]) lac_mask_set(t.mask, rows[i / t.k], cols[i % t.k]);
-        }
-    } else {
-        lac_status status = lac_mask_from_matrix(&t.dense.view, &t.pattern, &t.mask);
-        if (status) fail_msg("%s: %s", t.text, lac_last_error());
-    }
-    free(keep);
-    free(rows);
-    free(cols);
-    return t;
-}
-
-static void free_case(test_case *t)
-{
-    lac_mask_free(t->mask);
-    free(t->dense.view.data);
-}
-
 /* Every part has the bytes that lac_weight_measure says, when the distribution is full. */
 static void check_sizes(const test_case *t, const lac_weight *w)
 {
@@ -188,22 +71,28 @@ static void check_parts(const test_case *t, const lac_weight *w)
     lac_weight_free(copy);
 }
 
+/* There and back through a random encoding. */
+static void round_trip(case_rng *rng, const test_case *t)
+{
+    static const lac_index_encoding encodings[] = {LAC_INDEX_ENCODING_AUTO, LAC_INDEX_ENCODING_PACKED,
+                                                   LAC_INDEX_ENCODING_BITMASK};
+    lac_compress_options options = {.size = sizeof options, .threads = (int32_t)case_below(rng, 3)};
+    if (t->pattern.m) options.encoding = encodings[case_below(rng, 3)];
+    lac_weight *w;
+    if (lac_weight_compress(&t->dense.view, t->mask, &options, &w)) fail_msg("%s: %s", t->text, lac_last_error());
+    check_sizes(t, w);
+    check_round_trip(t, w, rng);
+    check_parts(t, w);
+    lac_weight_free(w);
+}
+
 static void round_trips(int permuted, uint64_t first_seed, int count)
 {
     for (int i = 0; i < count; i++) {
         uint64_t seed = first_seed + (uint64_t)i;
         case_rng rng = {seed};
         test_case t = make_case(&rng, seed, permuted);
-        lac_compress_options options = {.size = sizeof options, .threads = (int32_t)case_below(&rng, 3)};
-        if (t.pattern.m)
-            options.encoding =
-                (lac_index_encoding[]){0, LAC_INDEX_ENCODING_PACKED, LAC_INDEX_ENCODING_BITMASK}[case_below(&rng, 3)];
-        lac_weight *w;
-        if (lac_weight_compress(&t.dense.view, t.mask, &options, &w)) fail_msg("%s: %s", t.text, lac_last_error());
-        check_sizes(&t, w);
-        check_round_trip(&t, w, &rng);
-        check_parts(&t, w);
-        lac_weight_free(w);
+        round_trip(&rng, &t);
         free_case(&t);
     }
 }
@@ -220,6 +109,29 @@ static void test_round_trips_permuted(void **state)
     (void)state;
     print_message("seeds 500000 to 501499\n");
     round_trips(1, 500000, 1500);
+}
+
+/* Nothing, one, less than a unit, less than a group, one more than it. */
+static void test_edges(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {
+        "1:1",      "2:4",    "4:4",       "1:256",     "256:256",    "100:256",   "3:2:4",      "2:1:8",     "5:3:9",
+        "64:4:256", "64:2:4", "vw7:1:3",   "vw100:5:5", "vw1:2:4",    "bw3x5:1:2", "bw9x90:1:1", "bw1x1:2:4", "bw2x64:3:4",
+        "30%",      "vw3:1%", "vw50:100%", "bw4x4:50%", "bw50x50:1%", "shfl1:50%", "shfl3:40%",  "shfl99:1%"};
+    static const int64_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 9, 65, 257};
+    uint64_t seed = 90000;
+    for (size_t p = 0; p < sizeof patterns / sizeof *patterns; p++) {
+        for (int i = 0; i < 10; i++) {
+            for (int j = 0; j < 10; j++, seed++) {
+                if (sizes[i] * sizes[j] > 2500) continue;
+                case_rng rng = {seed};
+                test_case t = make_case_of(&rng, seed, (i ^ j) & 1, parse(patterns[p]), sizes[i], sizes[j]);
+                round_trip(&rng, &t);
+                free_case(&t);
+            }
+        }
+    }
 }
 
 /* 1 thread or 3: the same bytes. */
@@ -376,11 +288,11 @@ static void test_non_finite(void **state)
         for (int j = 0; j < 3; j++) {
             for (int overflow = 0; overflow < 2; overflow++) {
                 lac_weight *w;
-                ASSERT_OK(compress_one(inputs[i], INFINITY, storage[j], (lac_overflow)overflow, &w));
+                ASSERT_OK(compress_one(inputs[i], INFINITY, case_storage[j], (lac_overflow)overflow, &w));
                 assert_true(value_of(w) == INFINITY);
-                ASSERT_OK(compress_one(inputs[i], -INFINITY, storage[j], (lac_overflow)overflow, &w));
+                ASSERT_OK(compress_one(inputs[i], -INFINITY, case_storage[j], (lac_overflow)overflow, &w));
                 assert_true(value_of(w) == -INFINITY);
-                ASSERT_OK(compress_one(inputs[i], NAN, storage[j], (lac_overflow)overflow, &w));
+                ASSERT_OK(compress_one(inputs[i], NAN, case_storage[j], (lac_overflow)overflow, &w));
                 assert_true(isnan(value_of(w)));
             }
         }
@@ -466,11 +378,17 @@ static void test_retain(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trips),   cmocka_unit_test(test_round_trips_permuted),
-        cmocka_unit_test(test_threads_agree), cmocka_unit_test(test_encoding_choice),
-        cmocka_unit_test(test_size_formulas), cmocka_unit_test(test_overflow),
-        cmocka_unit_test(test_non_finite),    cmocka_unit_test(test_decompress_overflow),
-        cmocka_unit_test(test_arguments),     cmocka_unit_test(test_retain),
+        cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_round_trips_permuted),
+        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_threads_agree),
+        cmocka_unit_test(test_encoding_choice),
+        cmocka_unit_test(test_size_formulas),
+        cmocka_unit_test(test_overflow),
+        cmocka_unit_test(test_non_finite),
+        cmocka_unit_test(test_decompress_overflow),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_retain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
