@@ -66,10 +66,11 @@ typedef struct cli_option {
 
 typedef struct cli_operand {
     const char *name; /* NULL ends a table */
-    size_t offset;    /* of its const char * in the settings */
+    size_t offset;    /* of its const char * in the settings; of a cli_list when it may be repeated */
     const char *help;
     cli_hint hint;
     int optional;
+    int repeated; /* it is the last, and takes all that is left */
 } cli_operand;
 
 typedef struct cli_command {
@@ -112,7 +113,7 @@ typedef struct cli_command {
 
 extern const cli_command *const cli_commands[]; /* NULL-terminated, in the order of the help */
 extern const cli_command cli_command_devices, cli_command_info, cli_command_prune, cli_command_verify, cli_command_convert,
-    cli_command_multiply, cli_command_demo, cli_command_help;
+    cli_command_multiply, cli_command_bench, cli_command_demo, cli_command_help;
 
 /* The choices that more than one subcommand offers. */
 extern const cli_choice cli_progress_choices[], cli_encoding_choices[], cli_weight_dtype_choices[], cli_any_dtype_choices[];

@@ -138,7 +138,7 @@ static void print_zsh(FILE *to)
         const cli_option *o;
         for (size_t j = 0; (o = option_at(command, j)); j++) print_zsh_option(to, o);
         for (const cli_operand *operand = command->operands; operand->name; operand++) {
-            fprintf(to, " \\\n            '%s", operand->optional ? ":" : "");
+            fprintf(to, " \\\n            '%s", operand->repeated ? "*" : operand->optional ? ":" : "");
             print_zsh_value(to, operand->name, NULL, operand->hint);
             fputc('\'', to);
         }

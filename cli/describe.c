@@ -12,7 +12,8 @@ void cli_describe_usage(FILE *to, const cli_command *command)
         return;
     }
     fprintf(to, "usage: lacuna %s", command->name);
-    for (const cli_operand *o = command->operands; o->name; o++) fprintf(to, o->optional ? " [%s]" : " %s", o->name);
+    for (const cli_operand *o = command->operands; o->name; o++)
+        fprintf(to, o->optional ? " [%s%s]" : " %s%s", o->name, o->repeated ? "..." : "");
     for (const cli_option *o = command->options; o->name; o++)
         if (o->needed) fprintf(to, " --%s %s", o->name, o->argument);
     fputs(" [OPTION...]\n", to);

@@ -121,7 +121,7 @@ void cli_describe_manual(FILE *to, const cli_command *command)
     print_roff(to, command->summary);
     fprintf(to, "\n.SH SYNOPSIS\n\\fBlacuna %s\\fR", command->name);
     for (const cli_operand *o = command->operands; o->name; o++)
-        fprintf(to, o->optional ? " [\\fI%s\\fR]" : " \\fI%s\\fR", o->name);
+        fprintf(to, o->optional ? " [\\fI%s\\fR%s]" : " \\fI%s\\fR%s", o->name, o->repeated ? "..." : "");
     for (const cli_option *o = command->options; o->name; o++)
         if (o->needed) fprintf(to, " \\fB\\-\\-%s\\fR \\fI%s\\fR", o->name, o->argument);
     fputs(" [\\fIOPTION\\fR...]\n.SH DESCRIPTION\n", to);

@@ -136,6 +136,15 @@ static int store_number(const cli_option *option, const char *text, void *field)
     return 0;
 }
 
+static void append(cli_list *list, const char *text)
+{
+    const char **items = cli_allocate((list->count + 1) * sizeof *items);
+    if (list->count) memcpy(items, list->items, list->count * sizeof *items);
+    free(list->items);
+    list->items = items;
+    list->items[list->count++] = text;
+}
+
 static int store_value(const cli_option *option, const char *text, void *settings)
 {
     void *field = (char *)settings + option->offset;
@@ -146,15 +155,9 @@ static int store_value(const cli_option *option, const char *text, void *setting
     case CLI_TYPE_TEXT:
         *(const char **)field = text;
         return 0;
-    case CLI_TYPE_LIST: {
-        cli_list *list = field;
-        const char **items = cli_allocate((list->count + 1) * sizeof *items);
-        if (list->count) memcpy(items, list->items, list->count * sizeof *items);
-        free(list->items);
-        list->items = items;
-        list->items[list->count++] = text;
+    case CLI_TYPE_LIST:
+        append(field, text);
         return 0;
-    }
     case CLI_TYPE_INTEGER:
     case CLI_TYPE_NUMBER:
         return store_number(option, text, field);
@@ -263,6 +266,8 @@ int cli_options_parse(const cli_command *command, int count, char **arguments, v
         } else if (!only_operands && text[0] == '-' && text[1]) {
             int result = read_option(&r, text);
             if (result) return result;
+        } else if (operand->name && operand->repeated) {
+            append((cli_list *)((char *)settings + operand->offset), text);
         } else if (operand->name) {
             *(const char **)((char *)settings + operand->offset) = text;
             operand++;
@@ -279,5 +284,7 @@ void cli_settings_free(const cli_command *command, void *settings)
 {
     for (const cli_option *o = command->options; o->name; o++)
         if (o->type == CLI_TYPE_LIST) free(((cli_list *)((char *)settings + o->offset))->items);
+    for (const cli_operand *o = command->operands; o->name; o++)
+        if (o->repeated) free(((cli_list *)((char *)settings + o->offset))->items);
     free(settings);
 }

@@ -1,0 +1,325 @@
+/* contender.c - the three kinds of contenders behind one face: Lacuna's kernels, OpenBLAS, a peer. cell.c makes them,
+ * timing.c calls them.
+ *
+ * A contender owns `copies` handles. Each holds a copy of the weight of its own, so that calls on handle after handle find
+ * no weight in the cache. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+
+/* ---- X and Y */
+
+lac_status bench_ring_open(bench_ring *ring, const bench_problem *problem, lac_dtype dtype, lac_layout layout, size_t count)
+{
+    const bench_backend *backend = problem->session->backend;
+    size_t size = lac_dtype_size(dtype);
+    *ring = (bench_ring){.dtype = dtype, .layout = layout};
+    ring->x_bytes = (size_t)(problem->m * problem->k) * size;
+    ring->y_bytes = (size_t)(problem->m * problem->n) * size;
+    ring->x = calloc(count, sizeof *ring->x);
+    ring->y = calloc(count, sizeof *ring->y);
+    void *image = malloc(ring->x_bytes);
+    int failed = !ring->x || !ring->y || !image;
+    if (!failed) bench_image_fill(image, dtype, layout, problem->x, problem->m, problem->k);
+    for (; !failed && ring->count < count; ring->count++) {
+        void *x = ring->x[ring->count] = backend->allocate(ring->x_bytes);
+        void *y = ring->y[ring->count] = backend->allocate(ring->y_bytes);
+        failed = !x || !y;
+        if (failed) {
+            if (x) backend->release(x, ring->x_bytes);
+            if (y) backend->release(y, ring->y_bytes);
+            break;
+        }
+        backend->upload(x, image, ring->x_bytes);
+        /* Any numbers will do for Y, but its pages must be there before the clock runs. */
+        for (size_t at = 0; at < ring->y_bytes; at += ring->x_bytes) {
+            size_t left = ring->y_bytes - at;
+            backend->upload((char *)y + at, image, left < ring->x_bytes ? left : ring->x_bytes);
+        }
+    }
+    free(image);
+    if (failed) bench_ring_close(ring, problem->session);
+    return failed ? LAC_STATUS_OUT_OF_MEMORY : LAC_STATUS_OK;
+}
+
+void bench_ring_close(bench_ring *ring, const bench_session *session)
+{
+    for (size_t i = 0; i < ring->count; i++) {
+        session->backend->release(ring->x[i], ring->x_bytes);
+        session->backend->release(ring->y[i], ring->y_bytes);
+    }
+    free(ring->x);
+    free(ring->y);
+    *ring = (bench_ring){0};
+}
+
+/* ---- handles */
+
+static lac_status clone_weight(const lac_weight *weight, lac_weight **out)
+{
+    lac_weight_info info = {.size = sizeof info};
+    lac_span parts[LAC_PART_COUNT];
+    lac_status status = lac_weight_get_info(weight, &info);
+    for (int i = 0; !status && i < LAC_PART_COUNT; i++) status = lac_weight_get_part(weight, (lac_part)i, &parts[i]);
+    return status ? status : lac_weight_from_parts(&info, parts, out);
+}
+
+static lac_status make_plan(bench_contender *c, const char *kernel, lac_weight **weight, void **plan)
+{
+    const bench_problem *p = c->problem;
+    lac_plan_options options = {.size = sizeof options,
+                                .x_layout = c->layout,
+                                .y_layout = c->layout,
+                                .x_dtype = c->dtype,
+                                .y_dtype = c->dtype,
+                                .precision = p->session->precision,
+                                .kernel = kernel,
+                                .threads = p->session->threads};
+    lac_status status = clone_weight(p->weight, weight);
+    lac_plan *made = NULL;
+    if (!status && (status = lac_plan_create(p->session->device, *weight, p->m, &options, &made))) {
+        lac_weight_free(*weight);
+        *weight = NULL;
+    }
+    *plan = made;
+    return status;
+}
+
+static lac_status make_dense(bench_contender *c, void **out)
+{
+    const bench_backend *backend = c->problem->session->backend;
+    size_t bytes = (size_t)(c->problem->n * c->problem->k) * sizeof(float);
+    *out = backend->allocate(bytes);
+    if (!*out) return LAC_STATUS_OUT_OF_MEMORY;
+    backend->upload(*out, bench_openblas_wants_transposed(c->way) ? c->transposed : c->problem->w, bytes);
+    return LAC_STATUS_OK;
+}
+
+static lac_peer_problem peer_problem(const bench_problem *p)
+{
+    return (lac_peer_problem){.size = sizeof(lac_peer_problem),
+                              .m = p->m,
+                              .n = p->n,
+                              .k = p->k,
+                              .dtype = p->dtype,
+                              .layout = p->layout,
+                              .precision = p->session->precision,
+                              .pattern = p->pattern,
+                              .device = p->session->info.kind,
+                              .threads = p->session->threads};
+}
+
+static lac_status make_peer(const bench_contender *c, void **out)
+{
+    const bench_problem *p = c->problem;
+    lac_peer_problem problem = peer_problem(p);
+    const void *w = p->w;
+    void *narrow = NULL;
+    if (p->dtype != LAC_DTYPE_F32) {
+        w = narrow = malloc((size_t)(p->n * p->k) * lac_dtype_size(p->dtype));
+        if (!narrow) return LAC_STATUS_OUT_OF_MEMORY;
+        bench_image_fill(narrow, p->dtype, LAC_LAYOUT_ROW_MAJOR, p->w, p->n, p->k);
+    }
+    *out = p->session->peer.prepare(&problem, w);
+    free(narrow);
+    return *out ? LAC_STATUS_OK : LAC_STATUS_DEVICE;
+}
+
+lac_status bench_contender_copy(bench_contender *c, size_t copies)
+{
+    void **handles = realloc(c->handles, copies * sizeof *handles);
+    if (handles) c->handles = handles;
+    lac_weight **weights = realloc(c->weights, copies * sizeof *weights);
+    if (weights) c->weights = weights;
+    if (!handles || !weights) return LAC_STATUS_OUT_OF_MEMORY;
+    lac_status status = LAC_STATUS_OK;
+    while (!status && c->copies < copies) {
+        void **handle = &handles[c->copies];
+        lac_weight **weight = &weights[c->copies];
+        *handle = NULL;
+        *weight = NULL;
+        switch (c->role) {
+        case BENCH_ROLE_KERNEL:
+            status = make_plan(c, c->name, weight, handle);
+            break;
+        case BENCH_ROLE_DENSE:
+            status = make_dense(c, handle);
+            break;
+        case BENCH_ROLE_PEER:
+            status = make_peer(c, handle);
+            break;
+        }
+        if (!status) c->copies++;
+    }
+    return status;
+}
+
+static void release_handles(bench_contender *c)
+{
+    const bench_session *session = c->problem->session;
+    for (size_t i = 0; i < c->copies; i++) {
+        switch (c->role) {
+        case BENCH_ROLE_KERNEL:
+            lac_plan_free(c->handles[i]);
+            break;
+        case BENCH_ROLE_DENSE:
+            session->backend->release(c->handles[i], (size_t)(c->problem->n * c->problem->k) * sizeof(float));
+            break;
+        case BENCH_ROLE_PEER:
+            session->peer.release(c->handles[i]);
+            break;
+        }
+        lac_weight_free(c->weights[i]);
+    }
+    c->copies = 0;
+    c->next = 0;
+}
+
+/* ---- opening */
+
+lac_status bench_contender_open_kernel(bench_contender *c, const bench_problem *problem, const char *kernel)
+{
+    *c = (bench_contender){.role = BENCH_ROLE_KERNEL, .problem = problem, .dtype = problem->dtype, .layout = problem->layout};
+    c->handles = calloc(1, sizeof *c->handles);
+    c->weights = calloc(1, sizeof *c->weights);
+    lac_status status =
+        c->handles && c->weights ? make_plan(c, kernel, &c->weights[0], &c->handles[0]) : LAC_STATUS_OUT_OF_MEMORY;
+    if (!status) {
+        c->copies = 1;
+        c->plan.size = sizeof c->plan;
+        status = lac_plan_get_info(c->handles[0], &c->plan);
+    }
+    if (!status) {
+        snprintf(c->name, sizeof c->name, "%s", c->plan.kernel);
+        const lac_weight_info *w = &problem->weight_info;
+        c->weight_bytes = c->plan.is_dense ? (double)w->dense_bytes : (double)(w->value_bytes + w->index_bytes);
+        if (c->plan.workspace_bytes) {
+            c->workspace = problem->session->backend->allocate(c->plan.workspace_bytes);
+            if (!c->workspace) status = LAC_STATUS_OUT_OF_MEMORY;
+        }
+    }
+    if (status) bench_contender_close(c);
+    return status;
+}
+
+static void transpose(const float *from /* [n][k] */, float *to /* [k][n] */, int64_t n, int64_t k)
+{
+    enum { TILE = 32 };
+    for (int64_t i = 0; i < n; i += TILE)
+        for (int64_t j = 0; j < k; j += TILE)
+            for (int64_t jj = j; jj < j + TILE && jj < k; jj++)
+                for (int64_t ii = i; ii < i + TILE && ii < n; ii++) to[jj * n + ii] = from[ii * k + jj];
+}
+
+/* Both ways of OpenBLAS, a few calls each in turns; the quicker one becomes the baseline. */
+static lac_status choose_way(bench_contender *c)
+{
+    const bench_problem *p = c->problem;
+    bench_ring ring;
+    double best[BENCH_OPENBLAS_WAYS] = {0}, spent = 0;
+    void *weights[BENCH_OPENBLAS_WAYS] = {NULL};
+    size_t bytes = (size_t)(p->n * p->k) * sizeof(float);
+    lac_status status = bench_ring_open(&ring, p, c->dtype, c->layout, 1);
+    if (status) return status;
+    for (int way = 0; !status && way < BENCH_OPENBLAS_WAYS; way++) {
+        c->way = way;
+        status = make_dense(c, &weights[way]);
+    }
+    for (int round = 0; !status && round < 5 && spent < 0.3; round++)
+        for (int way = 0; way < BENCH_OPENBLAS_WAYS; way++) {
+            double begin = bench_seconds();
+            bench_openblas_multiply(p->session->blas, way, c->layout, p->m, p->n, p->k, ring.x[0], weights[way], ring.y[0]);
+            double seconds = bench_seconds() - begin;
+            if (round == 0 || seconds < best[way]) best[way] = seconds;
+            spent += seconds;
+        }
+    c->way = best[1] < best[0];
+    for (int way = 0; way < BENCH_OPENBLAS_WAYS; way++)
+        if (weights[way]) p->session->backend->release(weights[way], bytes);
+    bench_ring_close(&ring, p->session);
+    return status;
+}
+
+lac_status bench_contender_open_dense(bench_contender *c, const bench_problem *problem)
+{
+    *c = (bench_contender){
+        .role = BENCH_ROLE_DENSE, .problem = problem, .dtype = LAC_DTYPE_F32, .layout = problem->layout, .plan.is_dense = 1};
+    size_t bytes = (size_t)(problem->n * problem->k) * sizeof(float);
+    c->weight_bytes = (double)bytes;
+    c->transposed = malloc(bytes);
+    if (!c->transposed) return LAC_STATUS_OUT_OF_MEMORY;
+    transpose(problem->w, c->transposed, problem->n, problem->k);
+    lac_status status = choose_way(c);
+    /* 16-bit weights and activations are widened for it beforehand: OpenBLAS has no such product on every machine. */
+    snprintf(c->name, sizeof c->name, "%s%s", bench_openblas_way_name(c->way, problem->m, problem->layout),
+             problem->dtype == LAC_DTYPE_F32 ? "" : "_widened");
+    if (!status) status = bench_contender_copy(c, 1);
+    if (status) bench_contender_close(c);
+    return status;
+}
+
+lac_status bench_contender_open_peer(bench_contender *c, const bench_problem *problem)
+{
+    *c = (bench_contender){.role = BENCH_ROLE_PEER, .problem = problem, .dtype = problem->dtype};
+    const bench_peer *peer = &problem->session->peer;
+    lac_peer_problem asked = peer_problem(problem);
+    int layout = peer->layout(&asked);
+    if (layout != LAC_LAYOUT_TOKEN_MAJOR && layout != LAC_LAYOUT_FEATURE_MAJOR) return LAC_STATUS_UNSUPPORTED;
+    c->layout = (lac_layout)layout;
+    snprintf(c->name, sizeof c->name, "peer:%s", peer->name);
+    c->weight_bytes = (double)(problem->weight_info.value_bytes + problem->weight_info.index_bytes);
+    lac_status status = bench_contender_copy(c, 1);
+    if (status) bench_contender_close(c);
+    return status;
+}
+
+void bench_contender_close(bench_contender *c)
+{
+    if (!c->problem) return;
+    release_handles(c);
+    if (c->workspace) c->problem->session->backend->release(c->workspace, c->plan.workspace_bytes);
+    free(c->transposed);
+    free(c->handles);
+    free(c->weights);
+    free(c->samples);
+    *c = (bench_contender){0};
+}
+
+double bench_contender_bytes(const bench_contender *c)
+{
+    const bench_problem *p = c->problem;
+    return (double)lac_dtype_size(c->dtype) * ((double)p->m * (double)p->k + (double)p->m * (double)p->n) + c->weight_bytes;
+}
+
+/* ---- calling */
+
+static int call(bench_contender *c, size_t copy, size_t slot)
+{
+    const bench_problem *p = c->problem;
+    const bench_session *session = p->session;
+    const void *x = c->ring->x[slot];
+    void *y = c->ring->y[slot], *handle = c->handles[copy];
+    if (c->role == BENCH_ROLE_PEER) return session->peer.run(handle, x, y, session->backend->stream);
+    if (c->role == BENCH_ROLE_DENSE) {
+        bench_openblas_multiply(session->blas, c->way, c->layout, p->m, p->n, p->k, x, handle, y);
+        return 0;
+    }
+    lac_execute_args args = {.size = sizeof args,
+                             .x = x,
+                             .y = y,
+                             .stream = session->backend->stream,
+                             .workspace = c->workspace,
+                             .workspace_bytes = c->plan.workspace_bytes};
+    return lac_plan_execute(handle, &args) != LAC_STATUS_OK;
+}
+
+int bench_contender_call(bench_contender *c)
+{
+    size_t copy = c->next, slot = c->ring->next;
+    c->next = (copy + 1) % c->copies;
+    c->ring->next = (slot + 1) % c->ring->count;
+    return call(c, copy, slot);
+}
+
+int bench_contender_call_first(bench_contender *c) { return call(c, 0, 0); }

@@ -1,0 +1,146 @@
+/* harness.h - the inside of a run: the session, one problem of it (a cell), and the contenders that are timed on it. */
+#ifndef LACUNA_BENCH_HARNESS_H
+#define LACUNA_BENCH_HARNESS_H
+
+#include "backend.h"
+#include "bench.h"
+#include "data.h"
+#include "machine.h"
+#include "openblas.h"
+#include "peer.h"
+
+/* ---------------------------------------------------------------- peer.c */
+
+typedef struct bench_peer {
+    char name[80];
+    int (*layout)(const lac_peer_problem *problem);
+    void *(*prepare)(const lac_peer_problem *problem, const void *w);
+    int (*run)(void *handle, const void *x, void *y, void *stream);
+    void (*release)(void *handle);
+} bench_peer;
+
+/* Nonzero when it is no peer; `why` says why. */
+int bench_peer_open(bench_peer *peer, const char *path, char *why, size_t why_size);
+
+/* ---------------------------------------------------------------- the session and the problem */
+
+typedef struct bench_session {
+    const bench_options *options;
+    lac_device *device, *host; /* host: the CPU, where the oracle runs */
+    lac_device_info info;
+    const bench_backend *backend;
+    bench_openblas *blas; /* NULL: no baseline */
+    bench_peer peer;      /* run NULL: none    */
+    int threads;
+    lac_precision precision; /* with its default resolved */
+    uint64_t cache_bytes, memory_limit;
+    bench_ceiling ceiling;
+    char device_info[640];
+    double deadline; /* in bench_seconds; infinite without --max-seconds */
+    uint64_t cells_done, cells_total;
+    int wrong; /* how many contenders were refused */
+    int rows;  /* how many were reported           */
+} bench_session;
+
+/* What each output of some tokens must be, and a cheap sum over all outputs for the other tokens. */
+typedef struct bench_oracle {
+    int64_t samples;
+    int64_t *tokens;   /* [samples] ascending                                      */
+    double *y, *bound; /* [samples][n]                                             */
+    float *signs;      /* [n] +1 or -1                                             */
+    double *projected; /* [k] W^T signs                                            */
+} bench_oracle;
+
+typedef struct bench_problem {
+    bench_session *session;
+    const bench_shape *shape;
+    int64_t m, n, k;
+    lac_dtype dtype;
+    lac_layout layout;
+    lac_pattern pattern;
+    char pattern_text[LAC_PATTERN_TEXT_SIZE];
+    const lac_weight *weight;
+    lac_weight_info weight_info;
+    const float *w; /* [n][k] what the weight holds, with its zeros */
+    float *x;       /* [m][k] rounded to dtype                       */
+    bench_oracle oracle;
+} bench_problem;
+
+void bench_say(const bench_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---------------------------------------------------------------- contender.c */
+
+/* Copies of X and Y that calls use in turn. */
+typedef struct bench_ring {
+    lac_dtype dtype;
+    lac_layout layout;
+    void **x, **y; /* [count] */
+    size_t count, next;
+    size_t x_bytes, y_bytes;
+} bench_ring;
+
+typedef enum bench_role { BENCH_ROLE_DENSE, BENCH_ROLE_KERNEL, BENCH_ROLE_PEER } bench_role;
+
+/* Something that multiplies: the baseline, one of Lacuna's kernels, a peer. */
+typedef struct bench_contender {
+    bench_role role;
+    char name[96];
+    const bench_problem *problem;
+    bench_ring *ring;
+    lac_dtype dtype;        /* of its X and Y */
+    lac_layout layout;      /* likewise       */
+    void **handles;         /* [copies] plans, dense weights or the peer's: a copy of the weight each */
+    lac_weight **weights;   /* [copies] what the plans were made of                                  */
+    size_t copies, next;    /* next: which of them is to be used                                     */
+    double weight_bytes;    /* that one call reads of it                                             */
+    int way;                /* of OpenBLAS     */
+    void *workspace;        /* one for all calls, as OpenBLAS has its own buffers */
+    lac_plan_info plan;     /* of the first plan */
+    float *transposed;      /* [k][n] for the way that wants it */
+    double estimate;        /* seconds a call  */
+    double *samples;        /* [count] seconds */
+    size_t count, capacity; /* samples         */
+    int64_t runs;           /* timed calls     */
+    double timed;           /* their seconds   */
+    double last_median, last_spread;
+    size_t last_count;
+    int stable;
+    double median, spread, max_error, error_bound;
+    uint64_t digest; /* of the result that was checked */
+} bench_contender;
+
+/* Makes the first copy. OK; or UNSUPPORTED when it cannot do the problem (lac_last_error says why for kernels). */
+lac_status bench_contender_open_kernel(bench_contender *c, const bench_problem *problem, const char *kernel);
+lac_status bench_contender_open_dense(bench_contender *c, const bench_problem *problem);
+lac_status bench_contender_open_peer(bench_contender *c, const bench_problem *problem);
+/* As many copies in all. */
+lac_status bench_contender_copy(bench_contender *c, size_t copies);
+/* One call on the next copy and the ring's next slot, or on the first ones of both. Nonzero: it failed. */
+int bench_contender_call(bench_contender *c);
+int bench_contender_call_first(bench_contender *c);
+void bench_contender_close(bench_contender *c);
+/* The bytes of X, Y and weight that a call must move. */
+double bench_contender_bytes(const bench_contender *c);
+
+lac_status bench_ring_open(bench_ring *ring, const bench_problem *problem, lac_dtype dtype, lac_layout layout, size_t count);
+void bench_ring_close(bench_ring *ring, const bench_session *session);
+
+/* ---------------------------------------------------------------- check.c */
+
+lac_status bench_oracle_open(bench_problem *problem, uint64_t seed);
+void bench_oracle_close(bench_oracle *oracle);
+/* Is this Y, in host memory, right? Fills max_error and error_bound; `why` says what is wrong. 1: right. */
+int bench_check(bench_contender *c, const void *y, char *why, size_t why_size);
+
+/* ---------------------------------------------------------------- timing.c */
+
+/* Times all contenders in turns until their medians stand still; fills median, spread and runs. `sweep`: empty the cache
+ * before each turn. Nonzero when one failed or the user stopped it. */
+int bench_time(bench_session *session, bench_contender *contenders, size_t count, int sweep, const char *what);
+
+/* ---------------------------------------------------------------- cell.c */
+
+/* Checks and times everybody on one problem and hands out the rows. */
+bench_status bench_cell_run(bench_problem *problem);
+
+#endif

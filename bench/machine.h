@@ -1,0 +1,27 @@
+/* machine.h - what a benchmark must know of the machine: its caches, its ceilings, its name. */
+#ifndef LACUNA_BENCH_MACHINE_H
+#define LACUNA_BENCH_MACHINE_H
+
+#include <lacuna.h>
+
+/* The most that this machine did when nothing else was asked of it, with the threads of the benchmark. */
+typedef struct bench_ceiling {
+    double flops;        /* fp32 multiply-adds from registers, 2 a multiply-add, a second */
+    double memory_bytes; /* read from memory a second                                     */
+    double cache_bytes;  /* read from each core's own cache a second                      */
+} bench_ceiling;
+
+/* Measures for about half a second. Nonzero when there was no memory or no thread. */
+int bench_ceiling_measure(const lac_device_info *device, int threads, bench_ceiling *out);
+
+/* The last-level cache as the device tells it, or as the system does, or 32 MiB. */
+uint64_t bench_machine_cache_bytes(const lac_device_info *device);
+
+/* "model=...; cores=2; ...", keys and values as docs/benchmark.md lists them. `baseline` is more of the same, or "". */
+void bench_machine_describe(const lac_device_info *device, const bench_ceiling *ceiling, const char *baseline, char *buffer,
+                            size_t size);
+
+/* The commit that was built: from LAC_COMMIT in the environment, else as of the build. */
+const char *bench_machine_commit(void);
+
+#endif

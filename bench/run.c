@@ -1,0 +1,233 @@
+/* run.c - the whole run: opens device, baseline and peer, measures the ceilings, then goes from problem to problem. A
+ * weight is pruned once for all m of its (n, k, pattern). The command line calls it. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+void bench_say(const bench_session *session, const char *format, ...)
+{
+    char message[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    if (session->options->on_message) session->options->on_message(session->options->user, message);
+}
+
+static bench_status failure(const bench_session *session, const char *what, lac_status status)
+{
+    bench_say(session, "%s: %s", what, status == LAC_STATUS_OUT_OF_MEMORY ? "out of memory" : lac_last_error());
+    return BENCH_FAILURE;
+}
+
+static void show(const bench_session *session, const char *what)
+{
+    const bench_options *o = session->options;
+    if (o->on_progress) o->on_progress(o->user, session->cells_done * 100, session->cells_total * 100, what);
+}
+
+static int is_stopped(const bench_session *session)
+{
+    const bench_options *o = session->options;
+    return (o->should_stop && o->should_stop(o->user)) || bench_seconds() > session->deadline;
+}
+
+/* ---- the session */
+
+static bench_status check_kernel_names(const bench_session *session)
+{
+    for (size_t i = 0; i < session->options->kernel_count; i++) {
+        const char *name = session->options->kernels[i];
+        lac_kernel_info info = {.size = sizeof info};
+        int found = !strcmp(name, "all");
+        for (size_t j = 0; !found && !lac_kernel_probe(j, &info); j++) found = !strcmp(info.name, name);
+        if (found) continue;
+        bench_say(session, "there is no kernel '%s'", name);
+        return BENCH_USAGE;
+    }
+    return BENCH_OK;
+}
+
+static bench_status open_session(bench_session *session)
+{
+    const bench_options *o = session->options;
+    char why[512], baseline[192] = "";
+    lac_status status = lac_device_open(o->device, &session->device);
+    if (!status) status = lac_device_open("cpu", &session->host);
+    session->info.size = sizeof session->info;
+    if (!status) status = lac_device_get_info(session->device, &session->info);
+    if (status) return failure(session, o->device, status);
+    session->backend = bench_backend_find(session->info.kind);
+    if (!session->backend) {
+        bench_say(session, "the benchmark cannot time %s yet", session->info.name);
+        return BENCH_FAILURE;
+    }
+    bench_status result = check_kernel_names(session);
+    if (result) return result;
+    session->threads = o->threads > 0 ? o->threads : session->info.cores > 0 ? session->info.cores : 1;
+    session->precision = o->precision;
+    if (!session->precision)
+        session->precision = session->info.kind == LAC_DEVICE_KIND_CPU ? LAC_PRECISION_STRICT : LAC_PRECISION_FAST;
+    session->cache_bytes = bench_machine_cache_bytes(&session->info);
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    session->memory_limit = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 3 : (uint64_t)2 << 30;
+    if (bench_ceiling_measure(&session->info, session->threads, &session->ceiling)) {
+        bench_say(session, "no memory or no threads to measure the machine's ceilings with");
+        return BENCH_FAILURE;
+    }
+    if (o->baseline && !(session->blas = bench_openblas_open(session->threads, why, sizeof why)))
+        bench_say(session, "no baseline: %s", why);
+    if (session->blas) snprintf(baseline, sizeof baseline, "%s", bench_openblas_info(session->blas));
+    bench_machine_describe(&session->info, &session->ceiling, baseline, session->device_info, sizeof session->device_info);
+    if (o->peer && bench_peer_open(&session->peer, o->peer, why, sizeof why)) {
+        bench_say(session, "%s: %s", o->peer, why);
+        return BENCH_FAILURE;
+    }
+    return BENCH_OK;
+}
+
+static void close_session(bench_session *session)
+{
+    bench_openblas_close(session->blas);
+    lac_device_close(session->host);
+    lac_device_close(session->device);
+}
+
+/* ---- the problems: (n, k) outside, then dtype and pattern, then every m of that (n, k) */
+
+typedef struct layer {
+    int64_t n, k;
+    float *drawn; /* [n][k] before pruning             */
+    float *held;  /* [n][k] what the weight holds      */
+} layer;
+
+/* The same numbers for the same sizes, whatever else the run holds. */
+static uint64_t seed_of(const bench_session *session, int64_t m, int64_t n, int64_t k)
+{
+    bench_random random = {session->options->seed ^ (uint64_t)n << 32 ^ (uint64_t)k};
+    uint64_t seed = bench_random_next(&random) ^ (uint64_t)m;
+    return bench_random_next(&(bench_random){seed});
+}
+
+static bench_status run_problem(bench_session *session, const layer *l, bench_problem *problem)
+{
+    int64_t count = problem->m * problem->k;
+    bench_random random = {seed_of(session, problem->m, l->n, l->k)};
+    problem->x = malloc((size_t)count * sizeof *problem->x);
+    if (!problem->x) return failure(session, "X", LAC_STATUS_OUT_OF_MEMORY);
+    bench_random_gaussian(&random, problem->x, count);
+    uint16_t narrow;
+    if (problem->dtype != LAC_DTYPE_F32)
+        for (int64_t i = 0; i < count; i++) {
+            bench_element_store(&narrow, problem->dtype, 0, problem->x[i]);
+            problem->x[i] = bench_element_load(&narrow, problem->dtype, 0);
+        }
+    lac_status status = bench_oracle_open(problem, bench_random_next(&random));
+    bench_status result = status ? failure(session, "the oracle", status) : bench_cell_run(problem);
+    bench_oracle_close(&problem->oracle);
+    free(problem->x);
+    problem->x = NULL;
+    return result;
+}
+
+static bench_status make_weight(bench_session *session, const layer *l, bench_problem *problem, lac_weight **weight)
+{
+    char what[128];
+    lac_matrix drawn = {.data = l->drawn, .dtype = LAC_DTYPE_F32, .rows = l->n, .cols = l->k};
+    lac_matrix held = {.data = l->held, .dtype = LAC_DTYPE_F32, .rows = l->n, .cols = l->k};
+    lac_compress_options compress = {.size = sizeof compress, .dtype = problem->dtype};
+    lac_mask *mask = NULL;
+    snprintf(what, sizeof what, "pruning %lldx%lld to %s", (long long)l->n, (long long)l->k, problem->pattern_text);
+    show(session, what);
+    lac_status status = lac_prune(&drawn, &problem->pattern, NULL, &mask);
+    if (!status) status = lac_weight_compress(&drawn, mask, &compress, weight);
+    lac_mask_free(mask);
+    problem->weight_info.size = sizeof problem->weight_info;
+    if (!status &&
+        ((status = lac_weight_get_info(*weight, &problem->weight_info)) || (status = lac_weight_decompress(*weight, &held)))) {
+        lac_weight_free(*weight);
+        *weight = NULL;
+    }
+    return status ? failure(session, what, status) : BENCH_OK;
+}
+
+static bench_status run_layer(bench_session *session, const layer *l, const lac_pattern *pattern, lac_dtype dtype)
+{
+    const bench_shapes *shapes = session->options->shapes;
+    bench_problem problem = {.session = session,
+                             .n = l->n,
+                             .k = l->k,
+                             .dtype = dtype,
+                             .layout = session->options->layout,
+                             .pattern = *pattern,
+                             .w = l->held};
+    lac_status status = lac_pattern_format(pattern, problem.pattern_text, sizeof problem.pattern_text);
+    if (status) return failure(session, "pattern", status);
+    lac_weight *weight = NULL;
+    bench_status result = make_weight(session, l, &problem, &weight);
+    problem.weight = weight;
+    for (size_t i = 0; !result && i < shapes->count && !is_stopped(session); i++) {
+        if (shapes->items[i].n != l->n || shapes->items[i].k != l->k) continue;
+        problem.shape = &shapes->items[i];
+        problem.m = shapes->items[i].m;
+        result = run_problem(session, l, &problem);
+        session->cells_done++;
+    }
+    lac_weight_free(weight);
+    return result;
+}
+
+static bench_status run_sizes(bench_session *session, int64_t n, int64_t k)
+{
+    const bench_options *o = session->options;
+    size_t bytes = (size_t)(n * k) * sizeof(float);
+    layer l = {.n = n, .k = k, .drawn = malloc(bytes), .held = malloc(bytes)};
+    bench_status result = BENCH_OK;
+    if (!l.drawn || !l.held) {
+        result = failure(session, "W", LAC_STATUS_OUT_OF_MEMORY);
+    } else {
+        bench_random random = {seed_of(session, 0, n, k)};
+        bench_random_gaussian(&random, l.drawn, n * k);
+        for (size_t d = 0; d < o->dtype_count; d++)
+            for (size_t p = 0; !result && p < o->pattern_count && !is_stopped(session); p++)
+                result = run_layer(session, &l, &o->patterns[p], o->dtypes[d]);
+    }
+    free(l.drawn);
+    free(l.held);
+    return result;
+}
+
+/* 1 when an earlier shape has the same n and k, so that this one was done with it. */
+static int is_done(const bench_shapes *shapes, size_t index)
+{
+    for (size_t i = 0; i < index; i++)
+        if (shapes->items[i].n == shapes->items[index].n && shapes->items[i].k == shapes->items[index].k) return 1;
+    return 0;
+}
+
+bench_status bench_run(const bench_options *options)
+{
+    bench_session session = {.options = options, .deadline = INFINITY};
+    if (options->max_seconds > 0) session.deadline = bench_seconds() + options->max_seconds;
+    const bench_shapes *shapes = options->shapes;
+    session.cells_total = shapes->count * options->pattern_count * options->dtype_count;
+    bench_status result = open_session(&session);
+    show(&session, "");
+    for (size_t i = 0; !result && i < shapes->count && !is_stopped(&session); i++)
+        if (!is_done(shapes, i)) result = run_sizes(&session, shapes->items[i].n, shapes->items[i].k);
+    uint64_t left = session.cells_total - session.cells_done;
+    if (!result && left && bench_seconds() > session.deadline)
+        bench_say(&session, "time is up: %llu of %llu problems were left out", (unsigned long long)left,
+                  (unsigned long long)session.cells_total);
+    if (!result && session.wrong) result = BENCH_WRONG;
+    if (!result && !session.rows) {
+        bench_say(&session, "nothing was timed");
+        result = BENCH_FAILURE;
+    }
+    close_session(&session);
+    return result;
+}

@@ -1,0 +1,162 @@
+/* timing.c - times contenders side by side. cell.c calls it after everybody's result was found right.
+ *
+ * Contenders take turns, so that a machine that slows down slows all of them down; who begins moves on with every round.
+ * A turn is about ten milliseconds of calls, each on the next copy of X, Y and weight. One untimed call opens a turn of
+ * quick calls: it wakes the threads. Rounds go on until every median and every spread stand still, or time is up. */
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "harness.h"
+
+#define TURN_SECONDS  0.01
+#define LEAD_BELOW    0.02 /* waking threads up is nothing against longer calls     */
+#define BATCH_BELOW   5e-6 /* shorter calls are timed by the turn, not one by one   */
+#define LEAST_SAMPLES 9    /* that a spread can be told from ...                    */
+#define FEWEST        3    /* ... and when a call takes longer than all the time    */
+#define MOST_SAMPLES  20000
+#define PATIENCE      6.0 /* gives up waiting after so many times the least time   */
+#define STILL_MEDIAN  0.005
+#define STILL_SPREAD  0.02
+#define SPIN_SECONDS  0.04 /* how long OpenBLAS's own threads spin, and a little    */
+
+static int compare_numbers(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+/* The value below which a share of the sorted numbers lies. */
+static double quantile(const double *sorted, size_t count, double share)
+{
+    double at = share * (double)(count - 1);
+    size_t low = (size_t)at;
+    if (low + 1 >= count) return sorted[count - 1];
+    return sorted[low] + (at - (double)low) * (sorted[low + 1] - sorted[low]);
+}
+
+static void summarise(bench_contender *c)
+{
+    double *sorted = malloc(c->count * sizeof *sorted);
+    if (!sorted) return; /* keeps the last summary */
+    for (size_t i = 0; i < c->count; i++) sorted[i] = c->samples[i];
+    qsort(sorted, c->count, sizeof *sorted, compare_numbers);
+    c->median = quantile(sorted, c->count, 0.5);
+    c->spread = (quantile(sorted, c->count, 0.75) - quantile(sorted, c->count, 0.25)) / c->median;
+    free(sorted);
+}
+
+/* Looks again whenever there are a quarter more samples: has anything moved? */
+static void judge(bench_contender *c)
+{
+    if (c->count < LEAST_SAMPLES || 4 * c->count < 5 * c->last_count) return;
+    summarise(c);
+    c->stable = c->last_count && fabs(c->median - c->last_median) <= STILL_MEDIAN * c->median &&
+                fabs(c->spread - c->last_spread) <= STILL_SPREAD;
+    c->last_median = c->median;
+    c->last_spread = c->spread;
+    c->last_count = c->count;
+}
+
+static int add_sample(bench_contender *c, double seconds)
+{
+    if (c->count == c->capacity) {
+        size_t capacity = c->capacity ? 2 * c->capacity : 64;
+        double *samples = realloc(c->samples, capacity * sizeof *samples);
+        if (!samples) return -1;
+        c->samples = samples;
+        c->capacity = capacity;
+    }
+    c->samples[c->count++] = seconds;
+    return 0;
+}
+
+static int calls_a_turn(const bench_contender *c, int sweep)
+{
+    double calls = TURN_SECONDS / c->estimate;
+    int most = BENCH_MOST_MARKS - 1;
+    /* After a sweep each copy is cold once. */
+    if (sweep) {
+        size_t copies = c->copies < c->ring->count ? c->copies : c->ring->count;
+        most = copies > 2 ? (int)copies - 1 : 1;
+        if (most > BENCH_MOST_MARKS - 1) most = BENCH_MOST_MARKS - 1;
+    }
+    return calls < 1 ? 1 : calls > most ? most : (int)calls;
+}
+
+static void sleep_for(double seconds)
+{
+    struct timespec time = {.tv_sec = 0, .tv_nsec = (long)(seconds * 1e9)};
+    nanosleep(&time, NULL);
+}
+
+static int take_turn(bench_session *session, bench_contender *c, int sweep)
+{
+    const bench_backend *backend = session->backend;
+    int calls = calls_a_turn(c, sweep), batch = c->estimate < BATCH_BELOW;
+    if (sweep) backend->sweep((size_t)(2 * session->cache_bytes));
+    int warm = session->options->warm;
+    if ((c->estimate < LEAD_BELOW || warm) && !(sweep && c->copies == 1) && bench_contender_call(c)) return -1;
+    backend->finish();
+    backend->mark(0);
+    for (int i = 0; i < calls; i++) {
+        if (bench_contender_call(c)) return -1;
+        if (!batch) backend->mark(i + 1);
+    }
+    if (batch) backend->mark(calls);
+    backend->finish();
+    double seconds = backend->elapsed(0, calls);
+    if (batch) {
+        if (add_sample(c, seconds / calls)) return -1;
+    } else {
+        for (int i = 0; i < calls; i++)
+            if (add_sample(c, backend->elapsed(i, i + 1))) return -1;
+    }
+    c->timed += seconds;
+    c->runs += calls;
+    c->estimate = seconds / calls;
+    if (session->blas && bench_openblas_has_own_threads(session->blas)) sleep_for(SPIN_SECONDS);
+    judge(c);
+    return 0;
+}
+
+/* Everybody is done, or has had its chance. */
+static int is_enough(const bench_session *session, const bench_contender *contenders, size_t count, double elapsed)
+{
+    double least = session->options->min_seconds;
+    int settled = 1, few = 0;
+    for (size_t i = 0; i < count; i++) {
+        const bench_contender *c = &contenders[i];
+        settled = settled && ((c->stable && c->timed >= least) || c->count >= MOST_SAMPLES);
+        few = few || c->count < FEWEST;
+    }
+    if (bench_seconds() > session->deadline) return 1;
+    return settled || (!few && elapsed > PATIENCE * least * (double)count);
+}
+
+int bench_time(bench_session *session, bench_contender *contenders, size_t count, int sweep, const char *what)
+{
+    const bench_options *options = session->options;
+    double begin = bench_seconds(), elapsed = 0;
+    for (size_t i = 0; i < count; i++) {
+        /* A first guess, which every turn corrects. */
+        double start = bench_seconds();
+        if (bench_contender_call(&contenders[i])) return -1;
+        session->backend->finish();
+        contenders[i].estimate = bench_seconds() - start;
+    }
+    for (size_t round = 0; !round || !is_enough(session, contenders, count, elapsed); round++) {
+        for (size_t i = 0; i < count; i++) {
+            if (options->should_stop && options->should_stop(options->user)) return -1;
+            bench_contender *c = &contenders[(i + round) % count];
+            if (take_turn(session, c, sweep)) return -1;
+        }
+        elapsed = bench_seconds() - begin;
+        double share = elapsed / (PATIENCE / 2 * options->min_seconds * (double)count);
+        if (options->on_progress)
+            options->on_progress(options->user, session->cells_done * 100 + (uint64_t)(share < 0.95 ? share * 100 : 95),
+                                 session->cells_total * 100, what);
+    }
+    for (size_t i = 0; i < count; i++) summarise(&contenders[i]);
+    return 0;
+}

@@ -1,0 +1,468 @@
+/* bench.c - `lacuna bench`: a thin front of bench/, which does the work. Reads the options, prints a line for each result,
+ * writes the CSV and the report. */
+#include "bench.h"
+#include "cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct bench_settings {
+    cli_list shapes, patterns, dtypes, kernels, from;
+    const char *shape_file, *device, *peer, *csv, *report, *compare;
+    int precision, layout, baseline, warm, extended, progress;
+    int64_t threads, max_m, seed;
+    double min_time, max_seconds, tolerance;
+} bench_settings;
+
+static const bench_settings defaults = {
+    .device = "auto", .baseline = 1, .seed = 1, .min_time = 0.25, .max_seconds = 0, .tolerance = 0.1};
+
+static const cli_choice layout_choices[] = {
+    {"token", LAC_LAYOUT_TOKEN_MAJOR}, {"feature", LAC_LAYOUT_FEATURE_MAJOR}, {NULL, 0}};
+static const cli_choice precision_choices[] = {{"default", LAC_PRECISION_DEFAULT},
+                                               {"strict", LAC_PRECISION_STRICT},
+                                               {"fast", LAC_PRECISION_FAST},
+                                               {"tf32", LAC_PRECISION_TF32},
+                                               {NULL, 0}};
+static const cli_choice baseline_choices[] = {{"auto", 1}, {"none", 0}, {NULL, 0}};
+
+static const cli_operand operands[] = {{.name = "M,N,K",
+                                        .offset = offsetof(bench_settings, shapes),
+                                        .help =
+                                            "Problem sizes: tokens,outputs,inputs. 1,2048,2048 and 128,2048,2048 when neither "
+                                            "these nor --shapes are given.",
+                                        .optional = 1,
+                                        .repeated = 1},
+                                       CLI_END};
+
+#define FIELD(field) offsetof(bench_settings, field)
+static const cli_option options[] = {
+    {.name = "shapes",
+     .letter = 's',
+     .argument = "FILE",
+     .type = CLI_TYPE_TEXT,
+     .offset = FIELD(shape_file),
+     .hint = CLI_HINT_FILE,
+     .help = "Take the problem sizes from the columns m, n and k of this CSV file, or from those of a convolution."},
+    {.name = "max-m",
+     .argument = "TOKENS",
+     .type = CLI_TYPE_INTEGER,
+     .offset = FIELD(max_m),
+     .maximum = LAC_MAX_DIMENSION,
+     .help = "Cut every m down to so many tokens; shapes that become equal are run once. 0: as they are."},
+    {.name = "device",
+     .letter = 'D',
+     .argument = "DEVICE",
+     .type = CLI_TYPE_TEXT,
+     .offset = FIELD(device),
+     .help = "cpu, or another device as 'lacuna devices' names it; auto (the fastest) unless said."},
+    {.name = "pattern",
+     .letter = 'p',
+     .argument = "PATTERN",
+     .type = CLI_TYPE_LIST,
+     .offset = FIELD(patterns),
+     .help = "Prune to this pattern; may be repeated, or several with commas. One of each family unless said: 2:4, "
+             "vw32:8:32, bw4x4:2:8, 64:2:8, shfl64:25%."},
+    {.name = "dtype",
+     .letter = 'd',
+     .argument = "DTYPE",
+     .type = CLI_TYPE_LIST,
+     .offset = FIELD(dtypes),
+     .help =
+         "Of weights, activations and results: f32, f16 or bf16; may be repeated, or several with commas. f32 unless said."},
+    {.name = "precision",
+     .argument = "HOW",
+     .type = CLI_TYPE_CHOICE,
+     .offset = FIELD(precision),
+     .choices = precision_choices,
+     .help = "How f32 is multiplied: default (the device's), strict, fast or tf32."},
+    {.name = "layout",
+     .letter = 'l',
+     .argument = "LAYOUT",
+     .type = CLI_TYPE_CHOICE,
+     .offset = FIELD(layout),
+     .choices = layout_choices,
+     .help = "token: X[m,k] and Y[m,n]; feature: X[k,m] and Y[n,m]. token unless said."},
+    CLI_OPTION_THREADS(bench_settings),
+    {.name = "kernel",
+     .letter = 'k',
+     .argument = "KERNEL",
+     .type = CLI_TYPE_LIST,
+     .offset = FIELD(kernels),
+     .help = "Time this kernel; may be repeated; 'all' is each one that applies. The planner's pick unless said."},
+    {.name = "baseline",
+     .argument = "WHICH",
+     .type = CLI_TYPE_CHOICE,
+     .offset = FIELD(baseline),
+     .choices = baseline_choices,
+     .help = "auto: the dense library of the device (OpenBLAS on a CPU; LAC_OPENBLAS names its file), on the same inputs in "
+             "the same run; none: no baseline."},
+    {.name = "peer",
+     .argument = "LIB.so",
+     .type = CLI_TYPE_TEXT,
+     .offset = FIELD(peer),
+     .hint = CLI_HINT_FILE,
+     .help = "Time another implementation too: a shared library with the functions of bench/peer.h."},
+    {.name = "warm",
+     .letter = 'w',
+     .type = CLI_TYPE_FLAG,
+     .offset = FIELD(warm),
+     .help = "Multiply the same buffers over and over. Otherwise every call finds its operands outside the caches."},
+    {.name = "min-time",
+     .argument = "SECONDS",
+     .type = CLI_TYPE_NUMBER,
+     .offset = FIELD(min_time),
+     .help = "Time each contender for at least so long; 0.25 unless said. It goes on until the medians stand still, or six "
+             "times as long."},
+    {.name = "max-seconds",
+     .argument = "SECONDS",
+     .type = CLI_TYPE_NUMBER,
+     .offset = FIELD(max_seconds),
+     .help = "Stop after so long; what was left out is said. 0, no limit, unless said."},
+    {.name = "seed",
+     .argument = "NUMBER",
+     .type = CLI_TYPE_INTEGER,
+     .offset = FIELD(seed),
+     .maximum = INT64_MAX,
+     .help = "Of the random weights and activations; 1 unless said."},
+    {.name = "csv",
+     .letter = 'o',
+     .argument = "FILE",
+     .type = CLI_TYPE_TEXT,
+     .offset = FIELD(csv),
+     .hint = CLI_HINT_FILE,
+     .help = "Write the results as CSV, replacing the file; - is standard output, in place of the table."},
+    {.name = "extended",
+     .type = CLI_TYPE_FLAG,
+     .offset = FIELD(extended),
+     .help = "Add columns to the CSV: the shape's name, the model's prediction and bound, whether the kernel is a dense one, "
+             "how many runs were timed, the baseline's spread."},
+    {.name = "report",
+     .letter = 'r',
+     .argument = "FILE.html",
+     .type = CLI_TYPE_TEXT,
+     .offset = FIELD(report),
+     .hint = CLI_HINT_FILE,
+     .help = "Write a page with charts of the results, replacing the file."},
+    {.name = "from",
+     .argument = "FILE.csv",
+     .type = CLI_TYPE_LIST,
+     .offset = FIELD(from),
+     .hint = CLI_HINT_FILE,
+     .help = "Run nothing: take the results of this earlier CSV, for --report or --compare; may be repeated."},
+    {.name = "compare",
+     .argument = "FILE.csv",
+     .type = CLI_TYPE_TEXT,
+     .offset = FIELD(compare),
+     .hint = CLI_HINT_FILE,
+     .help = "Compare the speedups with those of this earlier CSV; exit status 1 when a cell got slower."},
+    {.name = "tolerance",
+     .argument = "SHARE",
+     .type = CLI_TYPE_NUMBER,
+     .offset = FIELD(tolerance),
+     .help = "How much of its stored speedup a cell may lose before --compare calls it slower; 0.1 unless said."},
+    CLI_OPTION_PROGRESS(bench_settings),
+    CLI_END};
+
+typedef struct bench_work {
+    const bench_settings *settings;
+    bench_rows rows;
+    lac_pattern *patterns;
+    lac_dtype *dtypes;
+    size_t pattern_count, dtype_count;
+    bench_shapes shapes;
+    FILE *csv;
+    int table, titled; /* print the table; its title was printed */
+    int failed;        /* a row could not be kept or written      */
+    cli_progress progress;
+} bench_work;
+
+/* ---- what bench/ tells while it runs */
+
+static void on_message(void *user, const char *message)
+{
+    bench_work *work = user;
+    cli_progress_finish(&work->progress);
+    cli_error(NULL, NULL, "%s", message);
+}
+
+static void on_progress(void *user, uint64_t done, uint64_t total, const char *what)
+{
+    cli_progress_show(&((bench_work *)user)->progress, done, total, what);
+}
+
+static int should_stop(void *user)
+{
+    (void)user;
+    return cli_interrupted();
+}
+
+static void print_row(bench_work *work, const bench_row *row)
+{
+    if (!work->titled)
+        printf("%-17s %-12s %-4s %-28s %11s %7s %11s %8s %9s %8s\n", "m,n,k", "pattern", "type", "kernel", "time us", "spread",
+               "dense us", "speedup", "GFLOP/s", "ceiling");
+    work->titled = 1;
+    char shape[80], dense[32] = "-", speedup[32] = "-";
+    snprintf(shape, sizeof shape, "%lld,%lld,%lld", (long long)row->m, (long long)row->n, (long long)row->k);
+    if (isfinite(row->dense_us)) snprintf(dense, sizeof dense, "%.1f", row->dense_us);
+    if (isfinite(row->speedup)) snprintf(speedup, sizeof speedup, "%.2fx", row->speedup);
+    const char *colour = !isfinite(row->speedup) ? "plain" : row->speedup < 0.98 ? "red" : "green";
+    printf("%-17s %-12s %-4s %-28s %11.1f %6.1f%% %11s %s%8s%s %9.1f %7.0f%%\n", shape, row->pattern, row->dtype, row->kernel,
+           row->time_us, 100 * row->spread, dense, cli_colour(colour), speedup, cli_colour("plain"), 1e3 * row->tflops_real,
+           100 * row->share_of_ceiling);
+    fflush(stdout);
+}
+
+static void on_row(void *user, const bench_row *row)
+{
+    bench_work *work = user;
+    cli_progress_finish(&work->progress);
+    if (bench_rows_add(&work->rows, row)) {
+        cli_error(NULL, NULL, "out of memory");
+        work->failed = 1;
+    }
+    if (work->table) print_row(work, row);
+    if (work->csv) {
+        bench_csv_write_row(work->csv, row, work->settings->extended);
+        if (fflush(work->csv)) work->failed = 1; /* said when the file is closed */
+    }
+}
+
+/* ---- reading the options */
+
+/* Calls `add` with each text of a list whose items may be several with commas. */
+static int each_item(const cli_list *list, int (*add)(bench_work *work, const char *text), bench_work *work)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        char *copy = cli_copy_text(list->items[i]);
+        char *rest = copy, *item;
+        int status = 0;
+        while (!status && (item = strsep(&rest, ","))) status = add(work, item);
+        free(copy);
+        if (status) return status;
+    }
+    return 0;
+}
+
+static int add_pattern(bench_work *work, const char *text)
+{
+    lac_pattern pattern;
+    if (lac_pattern_parse(text, &pattern)) {
+        cli_error(NULL, NULL, "--pattern '%s': %s", text, lac_last_error());
+        return CLI_EXIT_USAGE;
+    }
+    lac_pattern *patterns = cli_allocate((work->pattern_count + 1) * sizeof *patterns);
+    if (work->pattern_count) memcpy(patterns, work->patterns, work->pattern_count * sizeof *patterns);
+    free(work->patterns);
+    work->patterns = patterns;
+    patterns[work->pattern_count++] = pattern;
+    return 0;
+}
+
+static int add_dtype(bench_work *work, const char *text)
+{
+    lac_dtype dtype = LAC_DTYPE_NONE;
+    int known = !lac_dtype_parse(text, &dtype);
+    if (!known || (dtype != LAC_DTYPE_F32 && dtype != LAC_DTYPE_F16 && dtype != LAC_DTYPE_BF16)) {
+        cli_error(NULL, NULL, "--dtype '%s': must be one of f32, f16, bf16", text);
+        return CLI_EXIT_USAGE;
+    }
+    lac_dtype *dtypes = cli_allocate((work->dtype_count + 1) * sizeof *dtypes);
+    if (work->dtype_count) memcpy(dtypes, work->dtypes, work->dtype_count * sizeof *dtypes);
+    free(work->dtypes);
+    work->dtypes = dtypes;
+    dtypes[work->dtype_count++] = dtype;
+    return 0;
+}
+
+static int read_shapes(bench_work *work)
+{
+    const bench_settings *s = work->settings;
+    char why[512];
+    bench_status status = BENCH_OK;
+    for (size_t i = 0; !status && i < s->shapes.count; i++)
+        status = bench_shapes_parse(&work->shapes, s->shapes.items[i], why, sizeof why);
+    if (!status && s->shape_file) status = bench_shapes_read(&work->shapes, s->shape_file, why, sizeof why);
+    if (!status && !work->shapes.count) {
+        status = bench_shapes_parse(&work->shapes, "1,2048,2048", why, sizeof why);
+        if (!status) status = bench_shapes_parse(&work->shapes, "128,2048,2048", why, sizeof why);
+    }
+    if (status) cli_error(NULL, NULL, "%s", why);
+    bench_shapes_scale(&work->shapes, s->max_m);
+    return (int)status;
+}
+
+static int read_lists(bench_work *work)
+{
+    static const char *const families[] = {"2:4", "vw32:8:32", "bw4x4:2:8", "64:2:8", "shfl64:25%"};
+    const bench_settings *s = work->settings;
+    int status = each_item(&s->patterns, add_pattern, work);
+    for (size_t i = 0; !status && !s->patterns.count && i < sizeof families / sizeof *families; i++)
+        status = add_pattern(work, families[i]);
+    if (!status) status = s->dtypes.count ? each_item(&s->dtypes, add_dtype, work) : add_dtype(work, "f32");
+    return status ? status : read_shapes(work);
+}
+
+static int check_settings(const bench_settings *s)
+{
+    const char *wrong = NULL;
+    if (s->min_time <= 0 || s->min_time > 3600) wrong = "--min-time must lie between 0 and 3600 seconds";
+    if (s->max_seconds < 0) wrong = "--max-seconds must not be negative";
+    if (s->tolerance < 0 || s->tolerance >= 1) wrong = "--tolerance must lie between 0 and 1";
+    if (s->from.count && (s->shapes.count || s->shape_file)) wrong = "--from runs nothing, so it takes no shapes";
+    if (s->from.count && !s->report && !s->compare && !s->csv) wrong = "--from needs --report, --compare or --csv";
+    if (wrong) cli_error(NULL, NULL, "%s", wrong);
+    return wrong ? CLI_EXIT_USAGE : CLI_EXIT_OK;
+}
+
+/* ---- results: from a run or from files */
+
+static int run_benchmark(bench_work *work)
+{
+    const bench_settings *s = work->settings;
+    int status = read_lists(work);
+    if (status) return status;
+    bench_options asked = {.shapes = &work->shapes,
+                           .device = s->device,
+                           .patterns = work->patterns,
+                           .pattern_count = work->pattern_count,
+                           .dtypes = work->dtypes,
+                           .dtype_count = work->dtype_count,
+                           .precision = (lac_precision)s->precision,
+                           .layout = (lac_layout)s->layout,
+                           .threads = (int)s->threads,
+                           .baseline = s->baseline,
+                           .peer = s->peer,
+                           .kernels = s->kernels.items,
+                           .kernel_count = s->kernels.count,
+                           .warm = s->warm,
+                           .min_seconds = s->min_time,
+                           .max_seconds = s->max_seconds,
+                           .seed = (uint64_t)s->seed,
+                           .user = work,
+                           .on_row = on_row,
+                           .on_progress = on_progress,
+                           .on_message = on_message,
+                           .should_stop = should_stop};
+    cli_interrupt_catch();
+    cli_progress_start(&work->progress, s->progress);
+    status = (int)bench_run(&asked);
+    cli_progress_finish(&work->progress);
+    return status;
+}
+
+static int read_results(bench_work *work)
+{
+    char why[512];
+    for (size_t i = 0; i < work->settings->from.count; i++) {
+        bench_status status = bench_rows_read(&work->rows, work->settings->from.items[i], why, sizeof why);
+        if (!status) continue;
+        cli_error(NULL, NULL, "%s", why);
+        return (int)status;
+    }
+    for (size_t i = 0; work->csv && i < work->rows.count; i++)
+        bench_csv_write_row(work->csv, &work->rows.items[i], work->settings->extended);
+    return CLI_EXIT_OK;
+}
+
+static int compare(const bench_work *work)
+{
+    char why[512];
+    bench_rows stored = {0};
+    bench_status status = bench_rows_read(&stored, work->settings->compare, why, sizeof why);
+    if (status)
+        cli_error(NULL, NULL, "%s", why);
+    else
+        status = bench_compare(&work->rows, &stored, work->settings->tolerance, work->table ? stdout : stderr);
+    bench_rows_free(&stored);
+    return (int)status;
+}
+
+static int open_csv(bench_work *work)
+{
+    const char *path = work->settings->csv;
+    if (!path) return CLI_EXIT_OK;
+    work->csv = strcmp(path, "-") ? fopen(path, "w") : stdout;
+    if (!work->csv) {
+        cli_error(path, NULL, "%s", strerror(errno));
+        return CLI_EXIT_FAILURE;
+    }
+    work->table = work->csv != stdout;
+    bench_csv_write_header(work->csv, work->settings->extended);
+    return CLI_EXIT_OK;
+}
+
+static int close_csv(bench_work *work)
+{
+    if (!work->csv || work->csv == stdout) return CLI_EXIT_OK;
+    int failed = ferror(work->csv);
+    if (!fclose(work->csv) && !failed) return CLI_EXIT_OK;
+    cli_error(work->settings->csv, NULL, "%s", errno ? strerror(errno) : "cannot write");
+    return CLI_EXIT_FAILURE;
+}
+
+static int write_outputs(bench_work *work)
+{
+    char why[512];
+    int status = CLI_EXIT_OK;
+    if (work->settings->report && work->rows.count &&
+        bench_report_write(&work->rows, work->settings->report, why, sizeof why)) {
+        cli_error(NULL, NULL, "%s", why);
+        status = CLI_EXIT_FAILURE;
+    }
+    if (work->settings->compare && work->rows.count) {
+        int compared = compare(work);
+        if (compared > status) status = compared;
+    }
+    return status;
+}
+
+static int run(const void *given)
+{
+    const bench_settings *settings = given;
+    int status = check_settings(settings);
+    if (status) return status;
+    bench_work work = {.settings = settings, .table = 1};
+    status = open_csv(&work);
+    if (!status) {
+        status = settings->from.count ? read_results(&work) : run_benchmark(&work);
+        int closed = close_csv(&work), written = cli_interrupted() ? 0 : write_outputs(&work);
+        if (closed > status) status = closed;
+        if (written > status) status = written;
+        if (work.failed) status = CLI_EXIT_FAILURE;
+    }
+    bench_rows_free(&work.rows);
+    bench_shapes_free(&work.shapes);
+    free(work.patterns);
+    free(work.dtypes);
+    cli_interrupt_raise();
+    return status;
+}
+
+const cli_command cli_command_bench = {
+    .name = "bench",
+    .summary = "Time kernels against the dense library",
+    .description =
+        "Draws random weights and activations, prunes, multiplies, and times. Each result is checked against the oracle first; "
+        "a "
+        "wrong one is named, is not reported, and makes the exit status 1.\n\n"
+        "The dense baseline runs on the same inputs in the same run, in turns with the kernels. Times are medians; the spread "
+        "is "
+        "the interquartile range as a share of the median. Buffers rotate, so that every call finds its operands outside the "
+        "caches; with --warm they do not. 'ceiling' is the share of what the machine could do at most, by its measured rates "
+        "of "
+        "arithmetic and memory.\n\n"
+        "docs/benchmark.md explains every column.",
+    .examples = "lacuna bench 1,4096,4096 128,4096,4096 --pattern 2:4,1:4\n"
+                "lacuna bench --shapes bench/shapes/decode.csv --pattern vw32:8:32 --csv out.csv --report out.html\n"
+                "lacuna bench 128,4096,4096 --kernel all --threads 1\n"
+                "lacuna bench --from out.csv --report again.html",
+    .operands = operands,
+    .options = options,
+    .settings_size = sizeof(bench_settings),
+    .defaults = &defaults,
+    .run = run,
+};
