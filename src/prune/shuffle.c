@@ -17,6 +17,8 @@
 
 /* LANES rows share one read of a group's columns. */
 enum { LANES = 16, ROUNDS_MAX = 12 };
+/* Below this a step of the gathering is done before threads have started. */
+enum { SERIAL_WORDS = 1 << 20 };
 /* Additions in all rounds, and bytes of the table of gains, that the refinement may spend. */
 static const double WORK_MAX = 16e9;
 static const double GAIN_BYTES_MAX = 1024.0 * 1024 * 1024;
@@ -62,7 +64,7 @@ static void gather_groups(shuffle_state *s)
     while (s->free_count > 0) {
         int64_t rows = s->free_count < g->unit_n ? s->free_count : g->unit_n;
         s->seed = s->free[0];
-        int threads = s->free_count * s->marks->words < 4096 ? 1 : lac_prune_threads(s->job->threads, s->free_count);
+        int threads = s->free_count * s->marks->words < SERIAL_WORDS ? 1 : lac_prune_threads(s->job->threads, s->free_count);
         lac_prune_for_each(s->free_count, threads, count_overlap, s);
         s->overlap[0] = INT32_MAX; /* a row without marks gathers itself too */
         lac_select_top_32(s->overlap, s->free_count, rows, s->keep);

@@ -2,8 +2,8 @@
  *
  * A selection is worth the sum over the rows of the N best of its 4 scores. Given 3 of the inputs, a row's N best with a
  * fourth score u are base + max(floor, u), where base and floor depend on the 3 alone: so one pass over a column of
- * scores prices it as the fourth. Groups of up to EXACT_MAX inputs try every selection; larger ones run a greedy start
- * and a 1-exchange search. Called by prune.c. */
+ * scores prices it as the fourth. Groups of up to EXACT_MAX inputs try every selection; larger ones run a beam search and
+ * then exchange inputs one by one. Called by prune.c. */
 #include <math.h>
 
 #include "core/memory.h"
@@ -14,6 +14,8 @@
 
 /* LANES partial sums keep the order of additions fixed and let the loop run in vector lanes. */
 enum { EXACT_MAX = 16, LANES = 8, PICKED = LAC_VNM_SELECTED, SWEEPS_MAX = 64 };
+/* Sets that go on at each step of the beam search, and from how many of the last ones exchanges start. */
+enum { BEAM = 16, EXCHANGED = 4 };
 
 typedef struct vnm_state {
     const lac_prune_job *job;
@@ -122,16 +124,62 @@ static double exchange(const vnm_panel *p, int chosen[PICKED])
     return worth;
 }
 
-/* Two starts, each followed by exchanges: inputs added one by one for the most gain, and the inputs of most score. */
+/* A set of inputs under construction; places not filled yet hold -1. */
+typedef struct vnm_set {
+    int chosen[PICKED]; /* ascending, the filled ones */
+    double worth;
+} vnm_set;
+
+static bool same_inputs(const vnm_set *a, const vnm_set *b) { return memcmp(a->chosen, b->chosen, sizeof a->chosen) == 0; }
+
+/* `set` with input d put into place `place`, sorted in. */
+static vnm_set with_input(const vnm_set *set, int place, int d, double worth)
+{
+    vnm_set out = *set;
+    int i = place;
+    for (; i > 0 && out.chosen[i - 1] > d; i--) out.chosen[i] = out.chosen[i - 1];
+    out.chosen[i] = d;
+    out.worth = worth;
+    return out;
+}
+
+/* Puts `set` into the best[*count], best first, when it is new and among the BEAM best; the earlier wins a tie. */
+static void offer(vnm_set best[BEAM], int *count, const vnm_set *set)
+{
+    if (*count == BEAM && set->worth <= best[BEAM - 1].worth) return;
+    for (int i = 0; i < *count; i++)
+        if (same_inputs(&best[i], set)) return;
+    int i = *count < BEAM ? (*count)++ : BEAM - 1;
+    for (; i > 0 && best[i - 1].worth < set->worth; i--) best[i] = best[i - 1];
+    best[i] = *set;
+}
+
+/* Beam search: sets grow by one input at a time, the BEAM best of each size go on. Then exchanges from each of them. */
 static void pick_greedy(const vnm_panel *p, int best[PICKED])
 {
-    int by_gain[PICKED] = {-1, -1, -1, -1}, by_sum[PICKED] = {-1, -1, -1, -1};
-    for (int i = 0; i < PICKED; i++) pick_place(p, by_gain, i);
-    vnm_panel sums = *p;
-    sums.n = PICKED;
-    for (int i = 0; i < PICKED; i++) pick_place(&sums, by_sum, i);
-    double gain = exchange(p, by_gain), sum = exchange(p, by_sum);
-    memcpy(best, sum > gain ? by_sum : by_gain, sizeof by_gain);
+    vnm_set beam[BEAM] = {{.chosen = {-1, -1, -1, -1}}}, next[BEAM];
+    int count = 1;
+    for (int place = 0; place < PICKED; place++) {
+        int grown = 0;
+        for (int i = 0; i < count; i++) {
+            const int *c = beam[i].chosen;
+            double base = fix_three(p, c[0], c[1], c[2]);
+            for (int d = 0; d < (int)p->cols; d++) {
+                if (d == c[0] || d == c[1] || d == c[2]) continue;
+                vnm_set set = with_input(&beam[i], place, d, base + price(p, d));
+                offer(next, &grown, &set);
+            }
+        }
+        memcpy(beam, next, (size_t)grown * sizeof *beam);
+        count = grown;
+    }
+    double top = -1;
+    for (int i = 0; i < count && i < EXCHANGED; i++) {
+        double worth = exchange(p, beam[i].chosen);
+        if (worth <= top) continue;
+        top = worth;
+        memcpy(best, beam[i].chosen, sizeof beam[i].chosen);
+    }
     for (int i = 1; i < PICKED; i++)
         for (int j = i; j > 0 && best[j] < best[j - 1]; j--) {
             int other = best[j];
