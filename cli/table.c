@@ -153,14 +153,17 @@ void cli_table_add(cli_table *table, ...)
 
 void cli_table_rule(cli_table *table) { table->rule = table->rows; }
 
+/* Empty cells at the end of a row print nothing, not even spaces. */
 static void print_row(const cli_table *table, char **row)
 {
-    for (size_t i = 0; i < table->columns; i++) {
+    size_t columns = table->columns;
+    while (columns && !*row[columns - 1]) columns--;
+    for (size_t i = 0; i < columns; i++) {
         int padding = (int)(table->width[i] - screen_width(row[i]));
         if (i) fputs("  ", stdout);
         if (table->align[i] == 'r') printf("%*s", padding, "");
         fputs(row[i], stdout);
-        if (table->align[i] == 'l' && i + 1 < table->columns) printf("%*s", padding, "");
+        if (table->align[i] == 'l' && i + 1 < columns) printf("%*s", padding, "");
     }
 }
 

@@ -1,0 +1,317 @@
+"""test_prune.py - lacuna prune and lacuna verify: the optimum, the options, refusals, Ctrl-C, and what verify must find."""
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+import unittest
+
+from support import LACUNA, Case, gaussian, prune_2_4, read_safetensors, write_npy, write_safetensors
+
+PATTERNS = ["2:4", "8:32", "25%", "vw4:2:8", "vw4:25%", "bw2x2:1:4", "bw2x2:25%", "4:2:8", "shfl4:25%"]
+TOTALS = {"pruned", "copied", "dense_bytes", "stored_bytes", "of_dense", "seconds"}
+LAYER = {"name", "pruned", "reason", "n", "k", "dense_bytes", "stored_bytes", "energy_kept", "seconds", "megabytes_per_second"}
+
+
+class Prune(Case):
+    def test_dense_output_is_the_optimum(self):
+        tensors = self.make_checkpoint()
+        self.run_lacuna("prune", "model.safetensors", "out.safetensors", "-p", "2:4", "--dense")
+        out = read_safetensors(self.path("out.safetensors"))
+        for name, (kind, shape, values) in tensors.items():
+            want = prune_2_4(values, shape[1]) if len(shape) == 2 and kind != "I64" else values
+            self.assertEqual(out[name], (kind, shape, want), name)
+
+    def test_every_family_is_verified(self):
+        self.make_checkpoint()
+        for i, pattern in enumerate(PATTERNS):
+            out = "out%d.safetensors" % i
+            self.run_lacuna("prune", "model.safetensors", out, "--pattern", pattern)
+            document = self.run_json("verify", out, "--against", "model.safetensors")
+            self.assertTrue(document["ok"])
+            self.assertEqual({w["pattern"] for w in document["weights"]}, {pattern})
+            self.assertEqual(sorted(w["name"] for w in document["weights"]), ["a.weight", "b.weight", "c.weight", "embed"])
+            for weight in document["weights"]:
+                self.assertLessEqual(weight["product"]["share_of_bound"], 1)
+                small = pattern == "8:32" and weight["k"] <= 8  # keeps min(8, k) of its only group: everything
+                self.assertEqual(weight["dropped"] == 0, small, weight)
+                self.assertEqual(weight["energy_kept"] == 1, small, weight)
+
+    def test_json_and_table(self):
+        self.make_checkpoint()
+        document = self.run_json("prune", "model.safetensors", "out.safetensors", "-p", "2:4", "-x", "embed")
+        self.assertEqual(set(document), {"command", "in", "out", "pattern", "dry_run", "layers", "totals"})
+        self.assertEqual(set(document["totals"]), TOTALS)
+        for layer in document["layers"]:
+            self.assertEqual(set(layer), LAYER)
+        reasons = {layer["name"]: layer["reason"] for layer in document["layers"] if not layer["pruned"]}
+        self.assertEqual(reasons, {"embed": "excluded", "norm": "not a matrix", "ids": "not of a floating type"})
+        self.assertEqual((document["totals"]["pruned"], document["totals"]["copied"]), (3, 3))
+        out, _ = self.run_lacuna("prune", "model.safetensors", "out.safetensors", "-p", "2:4", "--force", "--all")
+        for word in ["a.weight", "16x32", "2:4", "2.00 KiB", "copied: not a matrix", "total", "4 tensors pruned, 2 copied"]:
+            self.assertIn(word, out)
+
+    def test_include_and_exclude(self):
+        self.make_checkpoint()
+        arguments = ["-p", "2:4", "-n", "-i", "[ab].weight", "-i", "embed", "-x", "b*"]
+        document = self.run_json("prune", "model.safetensors", "x", *arguments)
+        self.assertEqual([layer["name"] for layer in document["layers"] if layer["pruned"]], ["a.weight", "embed"])
+
+    def test_nothing_to_prune_is_said(self):
+        self.make_checkpoint()
+        result = subprocess.run(
+            [LACUNA, "prune", "model.safetensors", "out.safetensors", "-p", "2:4", "-i", "nothing"],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("no tensor was pruned", result.stderr)
+
+    def test_dry_run_is_what_a_run_does(self):
+        self.make_checkpoint()
+        for pattern in PATTERNS:
+            for options in [[], ["--dtype", "bf16"], ["-x", "b*"], ["--dense"]]:
+                arguments = ["prune", "model.safetensors", "out.safetensors", "-p", pattern, *options]
+                dry = self.run_json(*arguments, "--dry-run")
+                self.assertEqual(self.files(), ["model.safetensors"])
+                real = self.run_json(*arguments)
+                os.remove(self.path("out.safetensors"))
+                for key in ["name", "pruned", "reason", "n", "k", "dense_bytes", "stored_bytes"]:
+                    self.assertEqual([x[key] for x in dry["layers"]], [x[key] for x in real["layers"]], (pattern, options, key))
+        self.assertIn("nothing was written", self.run_lacuna("prune", "model.safetensors", "o", "-p", "2:4", "-n")[0])
+
+    def test_dry_run_of_a_container(self):
+        self.make_checkpoint()
+        self.run_lacuna("prune", "model.safetensors", "half.safetensors", "-p", "2:4", "-i", "a*")
+        dry = self.run_json("prune", "half.safetensors", "out.safetensors", "-p", "1:4", "-n")
+        real = self.run_json("prune", "half.safetensors", "out.safetensors", "-p", "1:4")
+        for key in ["name", "pruned", "reason", "stored_bytes"]:
+            self.assertEqual([x[key] for x in dry["layers"]], [x[key] for x in real["layers"]])
+        self.assertIn("compressed already", [x["reason"] for x in real["layers"]])
+
+    def test_encodings_and_dtypes(self):
+        self.make_checkpoint()
+        for encoding in ["packed", "bitmask"]:
+            self.run_lacuna("prune", "model.safetensors", "o.safetensors", "-p", "2:4", "-e", encoding, "-f")
+            weights = self.run_json("info", "o.safetensors")["weights"]
+            self.assertEqual({w["encoding"] for w in weights}, {encoding})
+        self.run_lacuna("prune", "model.safetensors", "o.safetensors", "-p", "2:4", "-d", "float16", "-f")
+        self.assertEqual({w["dtype"] for w in self.run_json("info", "o.safetensors")["weights"]}, {"f16"})
+        self.run_lacuna("verify", "o.safetensors", "--against", "model.safetensors")
+        _, error = self.run_lacuna("prune", "model.safetensors", "p.safetensors", "-p", "2:4", "-e", "implicit", status=3)
+        self.assertIn("model.safetensors", error)
+        self.assertNotIn("p.safetensors", self.files())
+
+    def test_scores_differ(self):
+        # A vector of (3, 0) against one of (2, 2): the sum of magnitudes prefers the second, the energy the first.
+        write_safetensors(self.path("s.safetensors"), {"w": ("F32", [2, 2], [3.0, 2.0, 0.0, 2.0])})
+        for score, want in [("l2", [3.0, 0.0, 0.0, 0.0]), ("l1", [0.0, 2.0, 0.0, 2.0])]:
+            self.run_lacuna("prune", "s.safetensors", "o.safetensors", "-p", "vw2:1:2", "--score", score, "--dense", "-f")
+            self.assertEqual(read_safetensors(self.path("o.safetensors"))["w"][2], want)
+
+    def test_values_too_large(self):
+        write_safetensors(self.path("big.safetensors"), {"w.big": ("F32", [1, 4], [1e6, -1e6, 0.5, 0.25])})
+        _, error = self.run_lacuna("prune", "big.safetensors", "o.safetensors", "-p", "2:4", "-d", "f16", status=3)
+        for word in ["big.safetensors", "w.big", "f16"]:
+            self.assertIn(word, error)
+        self.assertEqual(self.files(), ["big.safetensors"])
+        self.run_lacuna("prune", "big.safetensors", "o.safetensors", "-p", "2:4", "-d", "f16", "--saturate")
+        self.run_lacuna("convert", "o.safetensors", "d.safetensors", "--dense")
+        self.assertEqual(read_safetensors(self.path("d.safetensors"))["w.big"][2], [65504.0, -65504.0, 0.0, 0.0])
+        self.run_lacuna("verify", "o.safetensors", "--against", "big.safetensors", "-m", "0")
+
+    def test_refusals(self):
+        self.make_checkpoint()
+        with open(self.path("there"), "w") as file:
+            file.write("precious")
+        _, error = self.run_lacuna("prune", "model.safetensors", "there", "-p", "2:4", status=3)
+        self.assertIn("there: exists; --force", error)
+        with open(self.path("there")) as file:
+            self.assertEqual(file.read(), "precious")
+        self.run_lacuna("prune", "model.safetensors", "there", "-p", "2:4", "--force")
+        self.run_lacuna("verify", "there")
+        os.mkdir(self.path("folder"))
+        self.assertIn("folder", self.run_lacuna("prune", "model.safetensors", "folder", "-p", "2:4", "-f", status=3)[1])
+        _, error = self.run_lacuna("prune", "model.safetensors", "no/such/out", "-p", "2:4", status=3)
+        self.assertIn("no/such/out", error)
+        with open(self.path("m.smtx"), "w") as file:
+            file.write("1, 2, 1\n0 1\n0\n")
+        for options in [[], ["--dry-run"]]:
+            self.assertIn("mask", self.run_lacuna("prune", "m.smtx", "o", "-p", "2:4", *options, status=3)[1])
+
+    def test_a_matrix_as_npy(self):
+        write_npy(self.path("w.npy"), [4, 8], gaussian(4, 8, 5))
+        self.run_lacuna("prune", "w.npy", "o.safetensors", "-p", "2:4")
+        self.run_lacuna("verify", "o.safetensors", "--against", "w.npy")
+
+    def test_threads_change_nothing(self):
+        self.make_checkpoint()
+        for threads in "12":
+            self.run_lacuna("prune", "model.safetensors", "o" + threads, "-p", "vw4:2:8", "-t", threads)
+        with open(self.path("o1"), "rb") as one, open(self.path("o2"), "rb") as two:
+            self.assertEqual(one.read(), two.read())
+
+    def test_ctrl_c_leaves_no_file(self):
+        block = gaussian(64, 64, 6) * 64
+        write_safetensors(self.path("m.safetensors"), {"w%d" % i: ("F32", [512, 512], block) for i in range(24)})
+        for number in [signal.SIGINT, signal.SIGTERM]:
+            process = subprocess.Popen(
+                [LACUNA, "prune", "m.safetensors", "o.safetensors", "-p", "shfl32:25%", "--progress", "always"],
+                cwd=self.folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            first = process.stderr.read(1)  # the bar is drawn after the first tensor
+            process.send_signal(number)
+            out, error = process.communicate(timeout=600)
+            self.assertEqual(first, b"\r")
+            self.assertEqual(process.returncode, -number, error)
+            self.assertIn(b"nothing was written", error)
+            self.assertEqual(out, b"")
+            self.assertEqual(self.files(), ["m.safetensors"])
+
+
+class Verify(Case):
+    def make(self, pattern="2:4", *options):
+        self.make_checkpoint()
+        self.run_lacuna("prune", "model.safetensors", "out.safetensors", "-p", pattern, *options)
+
+    def damage(self, name, part, offset, data):
+        """Overwrites bytes of one part of a weight."""
+        with open(self.path(name), "r+b") as file:
+            length = struct.unpack("<Q", file.read(8))[0]
+            begin = json.loads(file.read(length))[part]["data_offsets"][0]
+            file.seek(8 + length + begin + offset)
+            file.write(data)
+
+    def test_keys(self):
+        self.make()
+        document = self.run_json("verify", "out.safetensors")
+        keys = {"command", "file", "against", "ok", "checked", "bad", "first_problem", "weights", "tensors"}
+        self.assertEqual(set(document), keys)
+        self.assertEqual((document["checked"], document["bad"], document["first_problem"]), (4, 0, None))
+        weight = document["weights"][0]
+        self.assertEqual(
+            set(weight), {"name", "n", "k", "pattern", "ok", "problem", "energy_kept", "dropped", "product"}
+        )
+        self.assertEqual(set(weight["product"]), {"kernel", "m", "seconds", "max_error", "share_of_bound"})
+        self.assertEqual(weight["product"]["m"], 4)
+        self.assertEqual(self.run_json("verify", "out.safetensors", "-m", "3")["weights"][0]["product"]["m"], 3)
+        self.assertIsNone(self.run_json("verify", "out.safetensors", "-m", "0")["weights"][0]["product"])
+        self.assertIn("all 4 right", self.run_lacuna("verify", "out.safetensors")[0])
+
+    def test_energy_and_dropped_are_exact(self):
+        self.make()
+        values = read_safetensors(self.path("model.safetensors"))["a.weight"][2]
+        kept = prune_2_4(values, 32)
+        weight = self.run_json("verify", "out.safetensors", "-a", "model.safetensors", "-i", "a.weight")["weights"][0]
+        self.assertEqual(weight["dropped"], 256)
+        want = sum(v * v for v in kept) / sum(v * v for v in values)
+        self.assertAlmostEqual(weight["energy_kept"], want, places=10)
+
+    def test_a_changed_value_is_found(self):
+        self.make()
+        self.damage("out.safetensors", "b.weight:values", 0, struct.pack("<f", 123.0))
+        self.run_lacuna("verify", "out.safetensors")  # by itself it is sound
+        _, error = self.run_lacuna("verify", "out.safetensors", "--against", "model.safetensors", status=1)
+        for word in ["out.safetensors", "tensor 'b.weight'", "element (0, ", "is 123"]:
+            self.assertIn(word, error)
+        document = self.run_json("verify", "out.safetensors", "--against", "model.safetensors", status=1)
+        self.assertFalse(document["ok"])
+        self.assertEqual((document["bad"], document["first_problem"]["tensor"]), (1, "b.weight"))
+
+    def test_a_broken_index_is_found(self):
+        self.make()
+        self.damage("out.safetensors", "a.weight:index", 0, b"\0")  # 0, 0: not ascending
+        out, error = self.run_lacuna("verify", "out.safetensors", status=1)
+        self.assertIn("a.weight", error)
+        self.assertIn("1 of 4 wrong", out)
+
+    def test_a_changed_copy_is_found(self):
+        self.make()
+        self.damage("out.safetensors", "norm", 4, b"\1")
+        _, error = self.run_lacuna("verify", "out.safetensors", "--against", "model.safetensors", status=1)
+        self.assertIn("tensor 'norm': its bytes are not the original's", error)
+
+    def test_missing_and_foreign_tensors_are_found(self):
+        tensors = self.make_checkpoint()
+        self.run_lacuna("prune", "model.safetensors", "out.safetensors", "-p", "2:4")
+        more = dict(tensors, extra=("F32", [1], [1.0]))
+        write_safetensors(self.path("more.safetensors"), more)
+        _, error = self.run_lacuna("verify", "out.safetensors", "--against", "more.safetensors", status=1)
+        self.assertIn("tensor 'extra': is in the original but not here", error)
+        less = {name: tensor for name, tensor in tensors.items() if name not in ("a.weight", "norm")}
+        write_safetensors(self.path("less.safetensors"), less)
+        _, error = self.run_lacuna("verify", "out.safetensors", "--against", "less.safetensors", status=1)
+        self.assertIn("tensor 'a.weight': less.safetensors has no such tensor", error)
+        self.assertIn("tensor 'norm'", error)
+        other = dict(tensors)
+        other["a.weight"] = ("F32", [32, 16], tensors["a.weight"][2])
+        write_safetensors(self.path("other.safetensors"), other)
+        _, error = self.run_lacuna("verify", "out.safetensors", "--against", "other.safetensors", status=1)
+        self.assertIn("32x16", error)
+
+    def test_a_damaged_file_is_a_no_and_a_missing_one_a_failure(self):
+        self.make()
+        with open(self.path("out.safetensors"), "r+b") as file:
+            file.truncate(200)
+        _, error = self.run_lacuna("verify", "out.safetensors", status=1)
+        self.assertIn("out.safetensors", error)
+        self.assertFalse(self.run_json("verify", "out.safetensors", status=1)["ok"])
+        self.run_lacuna("verify", "missing", status=3)
+        self.run_lacuna("verify", "model.safetensors", "--against", "missing", status=3)
+
+    def test_dense_tensors_against_a_pattern(self):
+        self.make("2:4", "--dense")
+        arguments = ["verify", "out.safetensors", "--pattern", "2:4", "--against", "model.safetensors"]
+        document = self.run_json(*arguments)
+        dropped = {t["name"]: t["dropped"] for t in document["tensors"]}
+        self.assertEqual((dropped["a.weight"], dropped["norm"]), (256, 0))
+        _, error = self.run_lacuna("verify", "out.safetensors", "--pattern", "1:4", status=1)
+        self.assertIn("tensor 'a.weight'", error)
+        _, error = self.run_lacuna("verify", "out.safetensors", "--against", "model.safetensors", status=1)
+        self.assertIn("tensor 'a.weight': its bytes are not the original's", error)
+
+    def test_masks(self):
+        with open(self.path("m.smtx"), "w") as file:
+            file.write("2, 4, 3\n0 2 3\n0 1 3\n")
+        self.run_lacuna("verify", "m.smtx", "--pattern", "2:4")
+        self.assertIn("m.smtx", self.run_lacuna("verify", "m.smtx", "--pattern", "1:4", status=1)[1])
+
+    def test_checking_nothing_is_no_success(self):
+        self.make()
+        for arguments in [["model.safetensors"], ["out.safetensors", "-i", "nothing"]]:
+            self.assertIn("nothing to check", self.run_lacuna("verify", *arguments, status=2)[1])
+
+
+class Demo(Case):
+    @unittest.skipIf(int(os.environ.get("LAC_TEST_SCALE", "1")) > 1, "left out where the tests are scaled down")
+    def test_demo(self):
+        started = time.monotonic()
+        document = self.run_json("demo", "--out", "made here", "--tokens", "4")
+        self.assertLess(time.monotonic() - started, 120)
+        self.assertTrue(document["ok"])
+        self.assertEqual(
+            [r["pattern"] for r in document["results"]], ["2:4", "8:32", "vw32:8:32", "bw4x4:2:8", "64:2:8", "shfl32:25%"]
+        )
+        for result in document["results"]:
+            self.assertTrue(result["ok"])
+            self.assertLessEqual(result["share_of_bound"], 1)
+            self.assertTrue(os.path.exists(self.path(result["file"])))
+        best = {r["pattern"]: r["energy_kept"] for r in document["results"]}
+        self.assertGreater(best["8:32"], best["vw32:8:32"])
+        self.assertGreater(best["64:2:8"], best["bw4x4:2:8"])
+
+    def test_demo_cannot_write(self):
+        with open(self.path("file"), "w"):
+            pass
+        self.assertIn("file", self.run_lacuna("demo", "--out", "file", status=3)[1])
+        self.assertIn("no/such", self.run_lacuna("demo", "--out", "no/such", status=3)[1])
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
