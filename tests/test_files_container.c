@@ -275,7 +275,7 @@ static void refuses_bad_checkpoints(void **state)
     static const struct {
         const char *text;
         lac_status status;
-        const char *words[3];
+        const char *words[4];
     } cases[] = {
         {"{", LAC_STATUS_BAD_FILE, {"index", "JSON"}},
         {"{\"metadata\":{}}", LAC_STATUS_BAD_FILE, {"weight_map is missing"}},
