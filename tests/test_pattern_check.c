@@ -221,6 +221,72 @@ static void test_brute_force(void **state)
     assert_true(obeyed > 500 && violated > 500);
 }
 
+/* A bare mask under random permutations: checked and filled in stored order, spoken of in W's. */
+static void test_permuted_masks(void **state)
+{
+    (void)state;
+    print_message("seeds 1 to 1500\n");
+    int obeyed = 0, violated = 0;
+    for (uint64_t seed = 1; seed <= 1500; seed++) {
+        case_rng rng = {seed};
+        lac_pattern pattern = case_pattern(&rng);
+        int64_t n = 1 + case_below(&rng, 12), k = 1 + case_below(&rng, 70);
+        uint8_t *keep = malloc((size_t)(n * k));
+        case_keep(&rng, &pattern, n, k, 0, keep);
+        int extra = pattern.family != LAC_FAMILY_SHUFFLED && case_below(&rng, 2);
+        for (int i = 0; i < 12 * extra; i++) keep[case_below(&rng, n * k)] = 1;
+        lac_mask *bare, *mask = NULL;
+        ASSERT_OK(lac_mask_create(n, k, NULL, &bare));
+        uint32_t *rows = bare->row_perm = lac_allocate((uint64_t)n * 4), *cols = bare->col_perm = lac_allocate((uint64_t)k * 4);
+        case_shuffle(&rng, rows, n);
+        case_shuffle(&rng, cols, k);
+        for (int64_t i = 0; i < n * k; i++) {
+            if (keep[i]) lac_mask_set(bare, rows[i / k], cols[i % k]);
+        }
+        lac_pattern_violation wanted;
+        int obeys = judge(&pattern, n, k, keep, &wanted);
+        if (obeys) {
+            if (lac_mask_with_pattern(bare, &pattern, &mask))
+                fail_msg("seed %llu: %s", (unsigned long long)seed, lac_last_error());
+            for (int64_t i = 0; i < n * k; i++) {
+                if (lac_mask_get(mask, rows[i / k], cols[i % k]) != keep[i])
+                    fail_msg("seed %llu: element %lld", (unsigned long long)seed, (long long)i);
+            }
+            assert_memory_equal(mask->row_perm, rows, (size_t)n * 4);
+            assert_memory_equal(mask->col_perm, cols, (size_t)k * 4);
+        } else {
+            char words[64];
+            snprintf(words, sizeof words, "row %u, column %u is", (unsigned)rows[wanted.row], (unsigned)cols[wanted.col]);
+            ASSERT_FAILS(lac_mask_with_pattern(bare, &pattern, &mask), LAC_STATUS_PATTERN_VIOLATED, words);
+        }
+        obeyed += obeys;
+        violated += !obeys;
+        lac_mask_free(mask);
+        lac_mask_free(bare);
+        free(keep);
+    }
+    assert_true(obeyed > 200 && violated > 200);
+}
+
+/* A row permutation that does not serve is replaced by one that does. */
+static void test_shuffled_again(void **state)
+{
+    (void)state;
+    float data[32];
+    const char *const rows[] = {"11..", "11..", "..11", "..11"};
+    lac_matrix dense = draw(data, rows, 4);
+    lac_pattern pattern = parse("shfl2:50%");
+    lac_mask *bare, *mask;
+    ASSERT_OK(lac_mask_from_nonzeros(&dense, &bare));
+    static const uint32_t wrong[] = {0, 2, 1, 3}, right[] = {0, 1, 2, 3};
+    bare->row_perm = lac_allocate(sizeof wrong);
+    memcpy(bare->row_perm, wrong, sizeof wrong);
+    ASSERT_OK(lac_mask_with_pattern(bare, &pattern, &mask));
+    assert_memory_equal(mask->row_perm, right, sizeof right);
+    lac_mask_free(mask);
+    lac_mask_free(bare);
+}
+
 /* Groups of rows that each lost some of their values: unequal subsets of their group's columns. */
 static void test_shuffled_subsets(void **state)
 {
@@ -305,9 +371,9 @@ static void test_mask_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_obeys),         cmocka_unit_test(test_violates),    cmocka_unit_test(test_violates_vnm),
-        cmocka_unit_test(test_violates_free), cmocka_unit_test(test_brute_force), cmocka_unit_test(test_shuffled_subsets),
-        cmocka_unit_test(test_mask_calls),
+        cmocka_unit_test(test_obeys),          cmocka_unit_test(test_violates),         cmocka_unit_test(test_violates_vnm),
+        cmocka_unit_test(test_violates_free),  cmocka_unit_test(test_brute_force),      cmocka_unit_test(test_permuted_masks),
+        cmocka_unit_test(test_shuffled_again), cmocka_unit_test(test_shuffled_subsets), cmocka_unit_test(test_mask_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
