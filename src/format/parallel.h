@@ -12,9 +12,14 @@
 #define LAC_OMP(...)
 #endif
 
-/* Threads for `jobs` pieces of work: `wanted`, or what OpenMP gives when that is 0; never more than jobs, at least 1. */
-static inline int lac_parallel_threads(int32_t wanted, int64_t jobs)
+/* Fewer elements than this a thread, and waking it costs more than it brings. */
+enum { LAC_PARALLEL_LEAST_ELEMENTS = 32768 };
+
+/* Threads for `jobs` pieces of work on `elements` elements: `wanted`, or when that is 0 as many as OpenMP gives and the
+ * elements keep busy; never more than jobs, at least 1. */
+static inline int lac_parallel_threads(int32_t wanted, int64_t jobs, int64_t elements)
 {
+    if (wanted <= 0 && jobs > elements / LAC_PARALLEL_LEAST_ELEMENTS) jobs = elements / LAC_PARALLEL_LEAST_ELEMENTS;
 #ifdef _OPENMP
     int threads = wanted > 0 ? wanted : omp_get_max_threads();
     int limit = omp_get_thread_limit();
