@@ -116,8 +116,8 @@ static json_t *make_record(const lac_writer *writer)
 static json_t *make_header(const lac_writer *writer)
 {
     json_t *header = json_object();
-    json_t *metadata = header ? json_copy(writer->metadata) : NULL;
-    bool made = metadata != NULL;
+    json_t *metadata = header ? json_object() : NULL;
+    bool made = metadata && json_object_update(metadata, writer->metadata) == 0; /* json_copy loses keys without memory */
     if (made && writer->weight_count > 0) made = json_object_set_new(metadata, LAC_RECORD_KEY, make_record(writer)) == 0;
     if (made && json_object_size(metadata) > 0) made = json_object_set(header, "__metadata__", metadata) == 0;
     if (made) made = add_tensors(writer, header);
