@@ -2,6 +2,7 @@
  * rows this way when it runs, dense.c once when it is prepared. */
 #include "core/dtype.h"
 #include "cpu/kernels.h"
+#include "format/index.h"
 #include "format/weight.h"
 
 int64_t lac_cpu_row_capacity(const lac_weight *weight) { return weight->geometry.selected * weight->geometry.unit_k; }
@@ -32,10 +33,13 @@ void lac_cpu_decode_row(const lac_weight *weight, int64_t stored, const lac_cpu_
     if (weight->pattern.family == LAC_FAMILY_VNM) {
         /* Rows of a group share the selected inputs only; each has positions of its own. */
         if (!neighbour) lac_weight_units(weight, group, units);
+        const uint8_t *positions = lac_weight_group_positions(weight, group); /* NULL when N is 4 */
         row->count = lac_weight_slots(weight, group);
-        for (int64_t slot = 0; slot < row->count; ++slot) {
-            int64_t selected = slot / g->slot_n * LAC_VNM_SELECTED;
-            row->columns[slot] = units[selected + lac_weight_position(weight, group, slot, row_in_group)];
+        int64_t slot = 0;
+        for (const uint32_t *selected = units; slot < row->count; selected += LAC_VNM_SELECTED) {
+            for (int i = 0; i < g->slot_n && slot < row->count; ++i, ++slot) {
+                row->columns[slot] = selected[positions ? lac_position_get(positions, slot * rows + row_in_group) : i];
+            }
         }
     } else if (neighbour) {
         row->columns = neighbour->columns;
