@@ -76,7 +76,7 @@ static void round_trip(case_rng *rng, const test_case *t)
 {
     static const lac_index_encoding encodings[] = {LAC_INDEX_ENCODING_AUTO, LAC_INDEX_ENCODING_PACKED,
                                                    LAC_INDEX_ENCODING_BITMASK};
-    lac_compress_options options = {.size = sizeof options, .threads = (int32_t)case_below(rng, 3)};
+    lac_compress_options options = {.size = sizeof options, .threads = (int32_t)case_below(rng, 2)};
     if (t->pattern.m) options.encoding = encodings[case_below(rng, 3)];
     lac_weight *w;
     if (lac_weight_compress(&t->dense.view, t->mask, &options, &w)) fail_msg("%s: %s", t->text, lac_last_error());
