@@ -122,7 +122,7 @@ static void weights(void **state)
     refuses(lac_weight_compress(&the->dense, NULL, NULL, &out), "mask is NULL");
     refuses(lac_weight_compress(&the->dense, the->mask, NULL, NULL), "out is NULL");
     lac_compress_options options = {.size = sizeof options, .dtype = LAC_DTYPE_F64};
-    refuses(lac_weight_compress(&the->dense, the->mask, &options, &out), "dtype is 4");
+    refuses(lac_weight_compress(&the->dense, the->mask, &options, &out), "dtype is f64");
     options = (lac_compress_options){.size = sizeof options, .encoding = (lac_index_encoding)8};
     refuses(lac_weight_compress(&the->dense, the->mask, &options, &out), "encoding is 8");
     options = (lac_compress_options){.size = sizeof options, .encoding = LAC_INDEX_ENCODING_IMPLICIT};

@@ -278,7 +278,8 @@ lac_status lac_mask_conform(const char *name, lac_mask *mask, const lac_pattern 
 lac_status lac_pattern_check(const lac_matrix *dense, const lac_pattern *pattern, lac_pattern_violation *violation)
 {
     if (!pattern) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "pattern is NULL");
-    if (violation && violation->size == 0) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "violation: size is 0");
+    if (violation && violation->size < sizeof violation->size)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "violation->size is %zu; set it to sizeof(*violation)", violation->size);
     lac_mask *mask = NULL;
     lac_status status = lac_mask_from_nonzeros(dense, &mask);
     if (status) return status;

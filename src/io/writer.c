@@ -61,7 +61,8 @@ static lac_status check_declaring(const lac_writer *writer, const char *what, co
     if (status != LAC_STATUS_OK) return status;
     lac_short_text text;
     if (!name || !*name)
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "%s: %s is %s", writer->output.path, what, name ? "empty" : "NULL");
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "%s: %s is %s", writer->output.path,
+                        strcmp(what, "key") == 0 ? "key" : "name", name ? "empty" : "NULL");
     if (!lac_text_is_utf8(name))
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "%s: %s '%s' is not UTF-8", writer->output.path, what,
                         lac_text_shorten(name, &text));
@@ -361,6 +362,7 @@ static lac_status match_weight(const lac_writer *writer, const lac_declared_weig
 lac_status lac_writer_write_weight(lac_writer *writer, const char *name, const lac_weight *weight)
 {
     json_int_t number = 0;
+    if (!weight) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "weight is NULL");
     lac_status status = find_declared(writer, "weight", name, &number);
     if (status != LAC_STATUS_OK) return status;
     lac_short_text text, expected;

@@ -113,7 +113,8 @@ void test_scene_make(test_scene *s, const char *text)
     assert_ok(lac_mask_apply(s->mask, &s->pruned.view));
     assert_ok(lac_weight_compress(&s->dense.view, s->mask, NULL, &s->weight));
     assert_ok(lac_device_open("cpu", &s->device));
-    assert_ok(lac_plan_create(s->device, s->weight, TEST_TOKENS, NULL, &s->plan));
+    lac_plan_options options = {.size = sizeof options, .threads = 1};
+    assert_ok(lac_plan_create(s->device, s->weight, TEST_TOKENS, &options, &s->plan));
     lac_plan_info info = {.size = sizeof info};
     assert_ok(lac_plan_get_info(s->plan, &info));
     s->workspace_bytes = info.workspace_bytes;
