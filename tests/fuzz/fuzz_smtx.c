@@ -1,6 +1,7 @@
 /* fuzz_smtx.c - any bytes as a .smtx file: refused, or a mask that is written out to a file with the same mask. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "fuzz.h"
@@ -40,11 +41,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (lac_file_open(fuzz_file(data, size), &file) != LAC_STATUS_OK) return 0;
     lac_mask *mask = NULL;
     /* The sizes stand at the front; a mask of a claimed 2^40 elements is legal but nothing for a fuzzer. */
-    char head[96];
     long long n = 0, k = 0;
-    size_t used = size < sizeof head - 1 ? size : sizeof head - 1;
-    for (size_t i = 0; i < used; i++) head[i] = (char)data[i];
-    head[used] = '\0';
+    char *head = malloc(size + 1);
+    fuzz_require(head);
+    memcpy(head, data, size);
+    head[size] = '\0';
     if (sscanf(head, "%lld , %lld", &n, &k) == 2 && n <= ELEMENT_LIMIT && k <= ELEMENT_LIMIT && n * k <= ELEMENT_LIMIT) {
         lac_mask_info info = {.size = sizeof info};
         fuzz_require(lac_file_load_mask(file, &mask) == LAC_STATUS_OK);
@@ -52,6 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         round_trip(mask, &info);
         lac_mask_free(mask);
     }
+    free(head);
     lac_file_close(file);
     return 0;
 }
