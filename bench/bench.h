@@ -104,6 +104,9 @@ bench_status bench_run(const bench_options *options);
 
 /* ---------------------------------------------------------------- compare.c */
 
+/* 1 when both rows are of the same problem under the same conditions, whatever the kernel. Peers have cells of their own. */
+int bench_row_is_same_cell(const bench_row *a, const bench_row *b);
+
 /* Compares the speedups of `rows`, cell by cell, with the stored ones: prints a line for each cell that lost more than
  * `tolerance` (0.1: 10%) of its stored speedup. WRONG when there is one, USAGE when no cell is in both. */
 bench_status bench_compare(const bench_rows *rows, const bench_rows *stored, double tolerance, FILE *to);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-static int is_same_cell(const bench_row *a, const bench_row *b)
+int bench_row_is_same_cell(const bench_row *a, const bench_row *b)
 {
     return a->m == b->m && a->n == b->n && a->k == b->k && a->threads == b->threads && !strcmp(a->device, b->device) &&
            !strcmp(a->dtype, b->dtype) && !strcmp(a->precision, b->precision) && !strcmp(a->pattern, b->pattern) &&
@@ -20,7 +20,7 @@ static const bench_row *best_of_cell(const bench_rows *rows, const bench_row *ce
     const bench_row *best = NULL;
     for (size_t i = 0; i < rows->count; i++) {
         const bench_row *row = &rows->items[i];
-        if (isfinite(row->speedup) && is_same_cell(row, cell) && (!best || row->speedup > best->speedup)) best = row;
+        if (isfinite(row->speedup) && bench_row_is_same_cell(row, cell) && (!best || row->speedup > best->speedup)) best = row;
     }
     return best;
 }

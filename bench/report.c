@@ -1,5 +1,293 @@
-#include "bench.h"
+/* report.c - the report: one HTML page with everything in it, made from the rows of a run or of earlier CSV files. The
+ * command line calls it; charts.c and maps.c draw. */
+#include "report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "svg.h"
+
+/* ---- what rows are called */
+
+report_series report_series_of(const bench_row *row)
+{
+    lac_pattern pattern;
+    if (!strncmp(row->kernel, "peer:", 5)) return REPORT_SERIES_PEER;
+    if (lac_pattern_parse(row->pattern, &pattern)) return REPORT_SERIES_ELEMENT;
+    return (report_series)(pattern.family - LAC_FAMILY_ELEMENT);
+}
+
+void report_line_name(const bench_row *row, char *buffer, size_t size)
+{
+    lac_pattern p;
+    const char *who = strncmp(row->kernel, "peer:", 5) ? "" : row->kernel;
+    if (lac_pattern_parse(row->pattern, &p))
+        snprintf(buffer, size, "%s", row->pattern);
+    else
+        snprintf(buffer, size, "%.40s %d %dx%d", who, (int)p.family, (int)p.unit_n, (int)p.unit_k);
+}
+
+int report_same_conditions(const bench_row *a, const bench_row *b)
+{
+    return !strcmp(a->dtype, b->dtype) && !strcmp(a->precision, b->precision) && a->threads == b->threads &&
+           !strcmp(a->cache, b->cache) && !strcmp(a->device, b->device) &&
+           (!strcmp(a->layout, b->layout) || !strncmp(a->kernel, "peer:", 5) || !strncmp(b->kernel, "peer:", 5));
+}
+
+static void add_conditions(const report *r, const bench_row *row, char *buffer, size_t size)
+{
+    size_t used = strlen(buffer);
+    if (r->variants)
+        snprintf(buffer + used, size - used, " %s %s %s %" PRId64 "t", row->dtype, row->layout, row->cache, row->threads);
+}
+
+void report_shape_title(const report *r, const bench_row *row, char *buffer, size_t size)
+{
+    snprintf(buffer, size, "%" PRId64 " x %" PRId64 " x %" PRId64, row->m, row->n, row->k);
+    add_conditions(r, row, buffer, size);
+}
+
+void report_layer_title(const report *r, const bench_row *row, char *buffer, size_t size)
+{
+    snprintf(buffer, size, "n %" PRId64 ", k %" PRId64, row->n, row->k);
+    add_conditions(r, row, buffer, size);
+}
+
+void report_tooltip(FILE *to, const bench_row *row)
+{
+    fprintf(to, "%" PRId64 " x %" PRId64 " x %" PRId64 ", ", row->m, row->n, row->k);
+    svg_text(to, row->pattern);
+    fprintf(to, ", %s, %s\n", row->dtype, row->layout);
+    svg_text(to, row->kernel);
+    fprintf(to, "\n%.4g us (spread %.1f%%)", row->time_us, 100 * row->spread);
+    if (isfinite(row->speedup)) fprintf(to, ", %.2fx of dense (%.4g us)", row->speedup, row->dense_us);
+    fprintf(to, "\n%.4g GFLOP/s real, %.3g GB/s, %.0f%% of the ceiling", 1e3 * row->tflops_real, row->gbytes_per_s,
+            100 * row->share_of_ceiling);
+    if (row->predicted_us > 0) fprintf(to, "\npredicted %.4g us", row->predicted_us);
+}
+
+void report_legend(const report *r, int dense)
+{
+    static const char *const names[] = {"element-wise N:M", "vector-wise", "block-wise", "V:N:M", "shuffled", "peer", "dense"};
+    int present[7] = {0};
+    for (size_t i = 0; i < r->rows->count; i++) present[report_series_of(&r->rows->items[i])] = 1;
+    present[REPORT_SERIES_DENSE] = dense && r->has_baseline;
+    fputs("<div class=\"legend\">", r->to);
+    for (int s = 0; s < 7; s++) {
+        if (!present[s]) continue;
+        fputs("<span><svg width=\"14\" height=\"14\">", r->to);
+        svg_marker_begin(r->to, s, 0, 7, 7);
+        fputs(names[s], r->to);
+        svg_marker_end(r->to);
+        fprintf(r->to, "</svg>%s</span>", names[s]);
+    }
+    fputs("</div>\n", r->to);
+}
+
+/* ---- cells */
+
+static int is_better(const bench_row *a, const bench_row *b)
+{
+    return isfinite(a->speedup) && isfinite(b->speedup) ? a->speedup > b->speedup : a->time_us < b->time_us;
+}
+
+static void find_cells(report *r)
+{
+    for (size_t i = 0; i < r->rows->count; i++) {
+        const bench_row *row = &r->rows->items[i];
+        const bench_row *first = &r->rows->items[0];
+        r->variants = r->variants || !report_same_conditions(row, first);
+        r->has_baseline = r->has_baseline || isfinite(row->speedup);
+        if (report_series_of(row) == REPORT_SERIES_PEER) continue;
+        size_t seen = 0;
+        while (seen < r->cell_count && !bench_row_is_same_cell(r->cells[seen], row)) seen++;
+        if (seen == r->cell_count)
+            r->cells[r->cell_count++] = row;
+        else if (is_better(row, r->cells[seen]))
+            r->cells[seen] = row;
+    }
+}
+
+/* ---- the head of the page */
+
+static void write_tile(FILE *to, const char *value, const char *what)
+{
+    fprintf(to, "<div class=\"tile\"><b>%s</b><span>%s</span></div>\n", value, what);
+}
+
+static void write_tiles(const report *r)
+{
+    size_t measured = 0, slow = 0, fast = 0, dense = 0;
+    double logs = 0;
+    for (size_t i = 0; i < r->cell_count; i++) {
+        const bench_row *cell = r->cells[i];
+        dense += cell->is_dense != 0;
+        if (!isfinite(cell->speedup)) continue;
+        measured++;
+        logs += log(cell->speedup);
+        slow += cell->speedup < 0.98;
+        fast += cell->speedup > 1.2;
+    }
+    char text[48];
+    fputs("<div class=\"tiles\">\n", r->to);
+    snprintf(text, sizeof text, "%zu", r->cell_count);
+    write_tile(r->to, text, "cells (shape x pattern)");
+    if (measured) {
+        snprintf(text, sizeof text, "%.2fx", exp(logs / (double)measured));
+        write_tile(r->to, text, "speedup over dense, geometric mean");
+        snprintf(text, sizeof text, "%.0f%%", 100.0 * (double)fast / (double)measured);
+        write_tile(r->to, text, "of cells over 1.2x of dense");
+        snprintf(text, sizeof text, "%zu", slow);
+        write_tile(r->to, text, "cells under 0.98x of dense");
+    }
+    snprintf(text, sizeof text, "%.0f%%", r->cell_count ? 100.0 * (double)dense / (double)r->cell_count : 0.0);
+    write_tile(r->to, text, "of cells run a dense kernel");
+    fputs("</div>\n", r->to);
+}
+
+static void write_fact(FILE *to, const char *name, const char *value)
+{
+    if (!*value) return;
+    fprintf(to, "<dt>%s</dt><dd>", name);
+    svg_text(to, value);
+    fputs("</dd>\n", to);
+}
+
+static void write_head(const report *r)
+{
+    const bench_row *first = &r->rows->items[0];
+    char model[160], conditions[192], baseline[192], part[64];
+    bench_info_text(first->device_info, "model", model, sizeof model);
+    snprintf(conditions, sizeof conditions, "%s, %s, %s-major, %" PRId64 " threads, %s cache%s", first->dtype, first->precision,
+             first->layout, first->threads, first->cache, r->variants ? "; and others, as the table tells" : "");
+    bench_info_text(first->device_info, "openblas", part, sizeof part);
+    snprintf(baseline, sizeof baseline, *part ? "OpenBLAS %s, core " : "none", part);
+    bench_info_text(first->device_info, "openblas_core", part, sizeof part);
+    snprintf(baseline + strlen(baseline), sizeof baseline - strlen(baseline), "%s", part);
+    fputs("<header><h1>Lacuna benchmark</h1>\n<p>N:M-sparse weights against the dense library, on random data, every result "
+          "checked before it was timed. Point at a mark to read it.</p>\n",
+          r->to);
+    write_tiles(r);
+    fputs("<dl>\n", r->to);
+    write_fact(r->to, "Machine", model);
+    write_fact(r->to, "Conditions", conditions);
+    write_fact(r->to, "Baseline", baseline);
+    write_fact(r->to, "Commit", first->commit);
+    write_fact(r->to, "Details", first->device_info);
+    fputs("</dl></header>\n", r->to);
+}
+
+/* ---- the table */
+
+static void write_number(FILE *to, double value, const char *format, const char *class_name)
+{
+    if (!isfinite(value)) {
+        fputs("<td data-v=\"\">-</td>", to);
+        return;
+    }
+    fprintf(to, "<td data-v=\"%.9g\"%s>", value, class_name);
+    fprintf(to, format, value);
+    fputs("</td>", to);
+}
+
+static void write_text(FILE *to, const char *text)
+{
+    fputs("<td class=\"l\">", to);
+    svg_text(to, text);
+    fputs("</td>", to);
+}
+
+static void write_table_row(FILE *to, const bench_row *row)
+{
+    fputs("<tr>", to);
+    write_number(to, (double)row->m, "%.0f", "");
+    write_number(to, (double)row->n, "%.0f", "");
+    write_number(to, (double)row->k, "%.0f", "");
+    write_text(to, row->pattern);
+    write_number(to, 100 * (1 - row->density), "%.1f%%", "");
+    write_text(to, row->dtype);
+    write_text(to, row->layout);
+    write_text(to, row->kernel);
+    write_number(to, row->time_us, "%.1f", "");
+    write_number(to, 100 * row->spread, "%.1f%%", "");
+    write_number(to, row->dense_us, "%.1f", "");
+    write_number(to, row->speedup, "%.2fx", row->speedup < 0.98 ? " class=\"slow\"" : "");
+    write_number(to, 1e3 * row->tflops_real, "%.1f", "");
+    write_number(to, 1e3 * row->tflops_dense_equivalent, "%.1f", "");
+    write_number(to, row->gbytes_per_s, "%.1f", "");
+    write_number(to, 100 * row->share_of_ceiling, "%.0f%%", "");
+    write_number(to, row->max_error / row->error_bound, "%.2f", "");
+    write_number(to, (double)row->threads, "%.0f", "");
+    write_text(to, row->cache);
+    fputs("</tr>\n", to);
+}
+
+static void write_table(const report *r)
+{
+    static const char *const titles[] = {
+        "m",      "n",        "k",       "pattern",      "sparsity",         "dtype", "layout",  "kernel",        "time us",
+        "spread", "dense us", "speedup", "GFLOP/s real", "dense-equivalent", "GB/s",  "ceiling", "error / bound", "threads",
+        "cache"};
+    fputs("<section><h2>Every result</h2>\n<p>Click a title to sort.</p>\n<div class=\"scroll\"><table "
+          "class=\"sort\"><thead><tr>",
+          r->to);
+    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
+        fprintf(r->to, "<th><button type=\"button\">%s</button></th>", titles[i]);
+    fputs("</tr></thead>\n<tbody>\n", r->to);
+    for (size_t i = 0; i < r->rows->count; i++) write_table_row(r->to, &r->rows->items[i]);
+    fputs("</tbody></table></div></section>\n", r->to);
+}
+
+/* ---- the page */
+
+static void write_page(const report *r)
+{
+    fputs(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Lacuna benchmark</title>\n<style>\n",
+        r->to);
+    for (size_t i = 0; report_style[i]; i++) fputs(report_style[i], r->to);
+    fputs("</style>\n</head>\n<body>\n<main>\n", r->to);
+    write_head(r);
+    report_draw_speedups(r);
+    report_draw_heat_map(r);
+    report_draw_batches(r);
+    report_draw_roofline(r);
+    report_draw_prediction(r);
+    write_table(r);
+    fprintf(r->to,
+            "<footer>Made by lacuna %s. Times are medians; the spread is the interquartile range as a share of the "
+            "median.</footer>\n",
+            lac_version());
+    fputs("</main>\n<script>\n", r->to);
+    fputs(report_script, r->to);
+    fputs("</script>\n</body>\n</html>\n", r->to);
+}
+
 bench_status bench_report_write(const bench_rows *rows, const char *path, char *why, size_t why_size)
 {
-(void)rows;(void)path;(void)why_size;why[0]=0; return BENCH_OK;
+    if (!rows->count) {
+        snprintf(why, why_size, "%s: there are no results to report", path);
+        return BENCH_USAGE;
+    }
+    report r = {.rows = rows, .cells = malloc(rows->count * sizeof *r.cells)};
+    if (!r.cells) {
+        snprintf(why, why_size, "out of memory");
+        return BENCH_FAILURE;
+    }
+    find_cells(&r);
+    r.to = fopen(path, "w");
+    int failed = !r.to;
+    if (!failed) {
+        write_page(&r);
+        failed = ferror(r.to);
+        failed = fclose(r.to) || failed;
+    }
+    if (failed) snprintf(why, why_size, "%s: %s", path, errno ? strerror(errno) : "cannot write");
+    free(r.cells);
+    return failed ? BENCH_FAILURE : BENCH_OK;
 }
