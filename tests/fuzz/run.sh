@@ -4,7 +4,7 @@
 #   tests/fuzz/run.sh SECONDS [target...]     targets: safetensors container npy smtx pattern
 #
 # New inputs go to the build folder, the seeds in tests/fuzz/corpus stay as they are. LAC_FUZZ_BUILD names another build
-# folder. A finding is written to BUILD/findings and ends the script with 1.
+# folder, LAC_FUZZ_CC another clang. A finding is written to BUILD/findings and ends the script with 1.
 set -eu
 
 seconds=${1:?usage: tests/fuzz/run.sh SECONDS [target...]}
@@ -15,7 +15,7 @@ build=${LAC_FUZZ_BUILD:-$root/build-fuzz}
 
 mkdir -p "$build/findings"
 if [ ! -f "$build/build.ninja" ]; then
-    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_C_COMPILER="${CC:-clang}" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_C_COMPILER="${LAC_FUZZ_CC:-clang}" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
         -DLAC_FUZZ=ON -DLAC_OPENMP=OFF -DLAC_SANITIZE=address,undefined >"$build/configure.log" 2>&1 || {
         cat "$build/configure.log" >&2
         exit 2
