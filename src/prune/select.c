@@ -6,7 +6,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "lac_pack_bits reads eight bytes as one little-endian word");
 
 /* Groups of up to RANK_MAX keys are ranked, LANES groups at a time. */
-enum { RANK_MAX = 32, LANES = 16 };
+enum { RANK_MAX = 16, LANES = 16 };
 
 #define KEY      int32_t
 #define KEY_BITS 32
