@@ -19,8 +19,10 @@
 enum { LANES = 16, ROUNDS_MAX = 12 };
 /* Below this a step of the gathering is done before threads have started. */
 enum { SERIAL_WORDS = 1 << 20 };
-/* Additions in all rounds, and bytes of the table of gains, that the refinement may spend. */
+/* Additions that the refinement may spend before it starts another round, additions that its first round may take, and
+ * bytes of its table of gains. */
 static const double WORK_MAX = 16e9;
+static const double ROUND_WORK_MAX = 100e9;
 static const double GAIN_BYTES_MAX = 1024.0 * 1024 * 1024;
 
 typedef struct shuffle_state {
@@ -172,14 +174,15 @@ static void order_groups(shuffle_state *s, uint32_t *copy)
         memcpy(s->perm + group * g->unit_n, copy + s->overlap[s->free[group]] * g->unit_n, (size_t)g->unit_n * sizeof *copy);
 }
 
-/* Memory of the refinement; false when it would need too much of it or of time, which is no failure. */
-static bool refinement_fits(const lac_geometry *g, int *rounds)
+/* How many rounds of refinement are worth it; 0 where a round would take too much time or memory, which is no failure,
+ * or where it could gain nothing. */
+static int count_rounds(const lac_geometry *g)
 {
     double work = (double)g->n * (double)g->row_groups * (double)g->selected;
     double bytes = (double)g->n * (double)g->row_groups * sizeof(float);
-    double affordable = work > 0 ? WORK_MAX / work : ROUNDS_MAX;
-    *rounds = affordable > ROUNDS_MAX ? ROUNDS_MAX : (int)affordable;
-    return *rounds > 0 && bytes <= GAIN_BYTES_MAX && g->row_groups > 1;
+    if (g->selected == g->units || work > ROUND_WORK_MAX || bytes > GAIN_BYTES_MAX) return 0;
+    if (work * ROUNDS_MAX <= WORK_MAX) return ROUNDS_MAX;
+    return work >= WORK_MAX ? 1 : (int)(WORK_MAX / work);
 }
 
 /* Step 3. On entry the mask belongs to s->perm and is worth *worth; on return again, and no less. */
@@ -283,7 +286,7 @@ static lac_status shuffle(shuffle_state *s, lac_worth *worth)
 {
     const lac_prune_job *job = s->job;
     const lac_geometry *g = &job->geometry;
-    int rounds;
+    int rounds = count_rounds(g);
     lac_status status = allocate_groups(s);
     if (status == LAC_STATUS_OK) status = mark_rows(s);
     if (status != LAC_STATUS_OK) return status;
@@ -291,7 +294,7 @@ static lac_status shuffle(shuffle_state *s, lac_worth *worth)
     if (!copy) return lac_fail_memory("a permutation", (uint64_t)g->n * sizeof *copy);
     gather_groups(s);
     status = lac_prune_units(job, s->perm, worth);
-    if (status == LAC_STATUS_OK && refinement_fits(g, &rounds)) {
+    if (status == LAC_STATUS_OK && rounds > 0) {
         status = allocate_refinement(s);
         if (status == LAC_STATUS_OK) status = refine(s, rounds, copy, worth);
     }
