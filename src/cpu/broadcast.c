@@ -282,7 +282,7 @@ lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opa
     const uint64_t floats = scratch_floats(state->unit, tile);
     const int threads = problem->options.threads;
     (void)threads; /* unused without OpenMP */
-    for (int64_t first = 0; first < problem->m; first += LAC_CPU_PANEL_TOKENS) {
+    for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(tile)) {
         const lac_cpu_panel tokens = lac_cpu_panel_at(problem, call, tile, first);
         const int64_t strips = lac_cpu_strips(problem, &tokens);
         const int64_t chunks = (tokens.tiles + step - 1) / step;

@@ -1,67 +1,87 @@
-/* dense.c - cpu_scalar_f32_dense: the product that ignores the sparsity, for weights so dense that gathering does not pay.
- * Preparing expands W to fp32 [n][k], rows and columns in stored order; zeros are multiplied like all the rest.
- *
- * Bottleneck: loads of packed X, one for each of the n * k products. */
-#include <string.h>
+/* dense.c - kernels cpu_<unit>_f32_dense: W with its zeros, for when sparsity does not pay. Dense is N = M: preparing
+ * writes W out as one vector-wise weight that keeps everything, `vw<n>:1:1`, and the dataflow "broadcast" does the rest. */
+#include "cpu/dense.h"
 
+#include "core/dtype.h"
 #include "core/memory.h"
 #include "core/status.h"
-#include "cpu/kernels.h"
-#include "cpu/panel.h"
+#include "cpu/broadcast.h"
 #include "format/weight.h"
 
-size_t lac_cpu_dense_workspace(const lac_problem *problem)
+typedef struct dense_state {
+    lac_weight *weight; /* the dense W */
+    void *broadcast;
+} dense_state;
+
+/* A shard of a permuted weight writes only its own outputs, which a dense product would not know. */
+bool lac_cpu_dense_applies(const lac_problem *problem)
 {
-    return lac_cpu_packed_bytes(problem, lac_cpu_tile_tokens(problem->m));
+    const lac_cpu_unit *unit = problem->kernel->config;
+    const lac_weight *w = problem->weight;
+    return unit->is_supported() && w->n_out == w->geometry.n && w->k_in == w->geometry.k;
 }
 
-lac_status lac_cpu_dense_prepare(const lac_problem *problem, void **state)
+/* W[n][k] in its own dtype, then the same as values [k][n] of a weight that keeps every unit. */
+static lac_status write_out(const lac_weight *w, lac_weight **out)
 {
-    const lac_weight *weight = problem->weight;
-    const lac_geometry *g = &weight->geometry;
-    uint64_t capacity = (uint64_t)lac_cpu_row_capacity(weight);
-    uint64_t dense_bytes, scratch_bytes = (2 * capacity + (uint64_t)g->selected) * sizeof(uint32_t);
-    if (!lac_multiply_u64((uint64_t)g->n * (uint64_t)g->k, sizeof(float), &dense_bytes))
-        return lac_fail_memory("the dense copy of the weight", UINT64_MAX);
-    float *dense = lac_allocate_zeroed(dense_bytes); /* [n][k] */
-    if (!dense) return lac_fail_memory("the dense copy of the weight", dense_bytes);
-    uint32_t *scratch = lac_allocate(scratch_bytes);
-    if (!scratch) {
-        lac_release(dense);
-        return lac_fail_memory("a row of the weight", scratch_bytes);
+    const lac_geometry *g = &w->geometry;
+    uint64_t bytes = (uint64_t)g->n * (uint64_t)g->k * lac_dtype_size(w->dtype); /* both below 2^31, and W was in memory */
+    void *values = lac_allocate(bytes);
+    if (!values) return lac_fail_memory("dense weight", bytes);
+    lac_matrix by_columns = {.data = values, .dtype = w->dtype, .layout = LAC_LAYOUT_COLUMN_MAJOR, .rows = g->n, .cols = g->k};
+    lac_status status = lac_weight_decompress(w, &by_columns);
+    if (!status) {
+        lac_weight_info info = {.size = sizeof info,
+                                .pattern = {.family = LAC_FAMILY_VECTOR, .unit_k = 1, .n = 1, .m = 1},
+                                .n = g->n,
+                                .k = g->k,
+                                .dtype = w->dtype,
+                                .encoding = LAC_INDEX_ENCODING_IMPLICIT};
+        info.pattern.unit_n = g->n ? (int32_t)g->n : 1;
+        lac_span parts[LAC_PART_COUNT] = {[LAC_PART_VALUES] = {values, bytes}};
+        status = lac_weight_from_parts(&info, parts, out);
     }
-    lac_cpu_row row = {(float *)(void *)scratch, scratch + capacity, 0};
-    for (int64_t stored = 0; stored < g->n; ++stored) {
-        lac_cpu_decode_row(weight, stored, NULL, scratch + 2 * capacity, &row);
-        for (int64_t i = 0; i < row.count; ++i) dense[stored * g->k + row.columns[i]] = row.values[i];
+    lac_release(values);
+    return status;
+}
+
+/* The same problem with the dense W in place of the sparse one. */
+static lac_problem with_weight(const lac_problem *problem, const lac_weight *weight)
+{
+    lac_problem dense = *problem;
+    dense.weight = weight;
+    return dense;
+}
+
+lac_status lac_cpu_dense_prepare(const lac_problem *problem, void **out)
+{
+    dense_state *state = lac_allocate_zeroed(sizeof *state);
+    if (!state) return lac_fail_memory("dense kernel", sizeof *state);
+    lac_status status = write_out(problem->weight, &state->weight);
+    if (!status) {
+        lac_problem dense = with_weight(problem, state->weight);
+        status = lac_cpu_broadcast_prepare(&dense, &state->broadcast);
     }
-    lac_release(scratch);
-    *state = dense;
+    if (status) {
+        lac_cpu_dense_release(state);
+        return status;
+    }
+    *out = state;
     return LAC_STATUS_OK;
 }
 
-void lac_cpu_dense_release(void *state) { lac_release(state); }
-
-static void multiply_item(const lac_problem *problem, const void *state, const lac_call *call, const lac_cpu_panel *panel,
-                          int64_t item, int thread)
+lac_status lac_cpu_dense_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
 {
-    (void)thread;
-    const float *dense = state; /* [n][k] */
-    const lac_geometry *g = &problem->weight->geometry;
-    int64_t first = item * LAC_CPU_ITEM_ROWS;
-    int64_t rows = g->n - first < LAC_CPU_ITEM_ROWS ? g->n - first : LAC_CPU_ITEM_ROWS;
-    for (int64_t tile = 0; tile < panel->tiles; ++tile) {
-        const float *packed = panel->packed + tile * g->k * panel->tile; /* [k][tile] */
-        for (int64_t r = 0; r < rows; ++r) {
-            float sums[LAC_CPU_TILE_TOKENS];
-            lac_cpu_tile_sums(panel->tile, packed, dense + (first + r) * g->k, NULL, g->k, sums);
-            lac_cpu_store(problem, call, panel, tile, first + r, sums);
-        }
-    }
+    const dense_state *state = opaque;
+    lac_problem dense = with_weight(problem, state->weight);
+    return lac_cpu_broadcast_execute(&dense, state->broadcast, call);
 }
 
-lac_status lac_cpu_dense_execute(const lac_problem *problem, const void *state, const lac_call *call)
+void lac_cpu_dense_release(void *opaque)
 {
-    lac_cpu_run(problem, state, call, multiply_item);
-    return LAC_STATUS_OK;
+    dense_state *state = opaque;
+    if (!state) return;
+    lac_cpu_broadcast_release(state->broadcast);
+    lac_weight_free(state->weight);
+    lac_release(state);
 }

@@ -8,12 +8,6 @@
 size_t lac_cpu_gather_workspace(const lac_problem *problem);
 lac_status lac_cpu_gather_execute(const lac_problem *problem, const void *state, const lac_call *call);
 
-/* dense.c */
-size_t lac_cpu_dense_workspace(const lac_problem *problem);
-lac_status lac_cpu_dense_prepare(const lac_problem *problem, void **state);
-lac_status lac_cpu_dense_execute(const lac_problem *problem, const void *state, const lac_call *call);
-void lac_cpu_dense_release(void *state);
-
 /* decode.c: one stored row of W as the products it makes. */
 typedef struct lac_cpu_row {
     float *values;     /* [count]                                    */

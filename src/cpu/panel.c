@@ -1,4 +1,4 @@
-/* panel.c - packs activations, sums tiles and stores results for the CPU kernels gather.c and dense.c. See panel.h. */
+/* panel.c - packs activations for the CPU kernels; sums tiles and stores results for the plain one, gather.c. */
 #include "cpu/panel.h"
 
 #include <math.h>
@@ -14,9 +14,11 @@ int lac_cpu_tile_tokens(int64_t m) { return m <= 1 ? 1 : m <= 4 ? 4 : LAC_CPU_TI
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
+int64_t lac_cpu_panel_tokens(int tile) { return tile < LAC_CPU_PANEL_TOKENS ? LAC_CPU_PANEL_TOKENS / tile * tile : tile; }
+
 uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile)
 {
-    int64_t tokens = (smaller(problem->m, LAC_CPU_PANEL_TOKENS) + tile - 1) / tile * tile;
+    int64_t tokens = (smaller(problem->m, lac_cpu_panel_tokens(tile)) + tile - 1) / tile * tile;
     uint64_t bytes = (uint64_t)tokens * (uint64_t)problem->weight->geometry.k * sizeof(float);
     return (bytes / 64 + 1) * 64;
 }
@@ -24,7 +26,7 @@ uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile)
 lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int tile, int64_t first)
 {
     lac_cpu_panel panel = {.first = first, .tile = tile, .packed = call->workspace};
-    panel.tokens = smaller(problem->m - first, LAC_CPU_PANEL_TOKENS);
+    panel.tokens = smaller(problem->m - first, lac_cpu_panel_tokens(tile));
     panel.tiles = (panel.tokens + panel.tile - 1) / panel.tile;
     return panel;
 }
@@ -86,7 +88,7 @@ static inline __attribute__((always_inline)) void sum_tile(const int fours, cons
     const four_tokens *tiles = (const four_tokens *)(const void *)packed; /* [k][fours] */
     four_tokens sum[MOST_FOURS] = {{0.0f}};
     for (int64_t i = 0; i < count; ++i) {
-        const four_tokens *x = tiles + (columns ? (int64_t)columns[i] : i) * fours;
+        const four_tokens *x = tiles + (int64_t)columns[i] * fours;
         for (int t = 0; t < fours; ++t) sum[t] += values[i] * x[t];
     }
     memcpy(sums, sum, (size_t)fours * sizeof *sum);
@@ -99,27 +101,20 @@ static inline __attribute__((always_inline)) float sum_token(const float *x, con
     float sum[4] = {0.0f};
     int64_t i = 0;
     for (; i + 4 <= count; i += 4) {
-        for (int j = 0; j < 4; ++j) sum[j] += values[i + j] * x[columns ? (int64_t)columns[i + j] : i + j];
+        for (int j = 0; j < 4; ++j) sum[j] += values[i + j] * x[columns[i + j]];
     }
-    for (; i < count; ++i) sum[0] += values[i] * x[columns ? (int64_t)columns[i] : i];
+    for (; i < count; ++i) sum[0] += values[i] * x[columns[i]];
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 void lac_cpu_tile_sums(int tile, const float *packed, const float *values, const uint32_t *columns, int64_t count, float *sums)
 {
-    if (tile == 1) {
-        sums[0] = columns ? sum_token(packed, values, columns, count) : sum_token(packed, values, NULL, count);
-    } else if (tile == 4) {
-        if (columns)
-            sum_tile(1, packed, values, columns, count, sums);
-        else
-            sum_tile(1, packed, values, NULL, count, sums);
-    } else {
-        if (columns)
-            sum_tile(MOST_FOURS, packed, values, columns, count, sums);
-        else
-            sum_tile(MOST_FOURS, packed, values, NULL, count, sums);
-    }
+    if (tile == 1)
+        sums[0] = sum_token(packed, values, columns, count);
+    else if (tile == 4)
+        sum_tile(1, packed, values, columns, count, sums);
+    else
+        sum_tile(MOST_FOURS, packed, values, columns, count, sums);
 }
 
 /* ---- the epilogue */

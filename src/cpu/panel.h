@@ -26,6 +26,8 @@ typedef struct lac_cpu_panel {
 
 /* Tokens in a tile of the plain kernels, for m tokens in all: 1, 4 or 16. */
 int lac_cpu_tile_tokens(int64_t m);
+/* Tokens in a panel of such tiles: as many whole tiles as 256 tokens hold. */
+int64_t lac_cpu_panel_tokens(int tile);
 /* Bytes of the panel packed in tiles of `tile` tokens, a multiple of 64. */
 uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile);
 /* The panel that begins at token `first`, its storage at the beginning of the call's workspace. */
@@ -35,8 +37,7 @@ lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call,
 int64_t lac_cpu_strips(const lac_problem *problem, const lac_cpu_panel *panel);
 void lac_cpu_pack_strip(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t strip);
 
-/* The sums of a run of entries times one tile: sums[t] = sum over i of values[i] * tile[columns[i]][t]. `columns` NULL
- * means 0, 1, 2, ... */
+/* The sums of a run of entries times one tile: sums[t] = sum over i of values[i] * tile[columns[i]][t]. */
 void lac_cpu_tile_sums(int tile, const float *packed, const float *values, const uint32_t *columns, int64_t count, float *sums);
 
 /* Epilogue and store of one stored row and one tile of the panel. */

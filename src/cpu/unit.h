@@ -26,6 +26,22 @@ typedef struct lac_cpu_broadcast_call {
     float *sums;             /* [tokens][vectors * lanes]                               */
 } lac_cpu_broadcast_call;
 
+/* Dataflow "stream": tokens along the vector, weights broadcast.
+ *
+ *     sums[r][t] (+)= sum over s of values[s][r] * packed[columns[s]][t]
+ *
+ * for r < rows, t < vectors * lanes. */
+typedef struct lac_cpu_stream_call {
+    int rows;    /* 1 or 4                                                  */
+    int vectors; /* 1 to lac_cpu_unit.stream_vectors[rows == 4]             */
+    bool fresh;  /* sums begins at zero                                     */
+    int64_t slots;
+    const uint16_t *columns; /* [slots], counted from the block's first                 */
+    const float *values;     /* [slots][rows]                                           */
+    const float *packed;     /* [columns of the block][vectors * lanes]                 */
+    float *sums;             /* [rows][vectors * lanes]                                 */
+} lac_cpu_stream_call;
+
 /* The end of every dataflow: `count` sums of one token (adjacent outputs) or of one output (adjacent tokens) become
  * act(alpha * sum + bias) + beta * c in y. */
 typedef struct lac_cpu_finish_call {
@@ -48,6 +64,8 @@ typedef struct lac_cpu_unit {
     const int *broadcast_tiles; /* the tokens a tile may have, from most to 1; ends with 0 */
     int broadcast_vectors;
     void (*broadcast)(const lac_cpu_broadcast_call *call);
+    int stream_vectors[2]; /* the most beside 1 row, beside 4 */
+    void (*stream)(const lac_cpu_stream_call *call);
     void (*finish)(const lac_cpu_finish_call *call);
 } lac_cpu_unit;
 

@@ -2,6 +2,7 @@
  * the compiler flags of its unit, and nothing else does. */
 #include "cpu/broadcast_body.h"
 #include "cpu/finish_body.h"
+#include "cpu/stream_body.h"
 
 #define LAC_UNIT_TEXT_OF(name)  #name
 #define LAC_UNIT_TEXT(name)     LAC_UNIT_TEXT_OF(name)
@@ -15,5 +16,7 @@ const lac_cpu_unit LAC_UNIT_TABLE(LAC_UNIT_NAME) = {
     .broadcast_tiles = lac_broadcast_tiles,
     .broadcast_vectors = LAC_BROADCAST_VECTORS,
     .broadcast = lac_broadcast,
+    .stream_vectors = {LAC_STREAM_VECTORS_1, LAC_STREAM_VECTORS_4},
+    .stream = lac_stream,
     .finish = lac_finish,
 };

@@ -1,4 +1,4 @@
-/* cpu.c - the performance model of the plain CPU kernels: time = max(compute, memory) + start. Few constants, fitted on
+/* cpu.c - the performance model of the CPU kernels: time = max(compute, memory) + start. Few constants, fitted on
  * one core of a 2.8 GHz Ice Lake server and its memory; on another machine the absolute times shift, the ranking of dense
  * against gather, which is what the planner asks, hardly does. Called by cpu/kernels.c. */
 #include "model/cpu.h"
@@ -37,13 +37,15 @@ static lac_cost bounded(const lac_device_info *device, const lac_cpu_work *work,
 lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *work)
 {
     double product = work->tile == 1 ? PRODUCT_TILE_1 : work->tile == 4 ? PRODUCT_TILE_4 : PRODUCT_TILE_16;
-    double compute = work->products * product + work->gathered / work->tile * GATHER + work->decoded * DECODE +
+    double compute = work->products * product + work->products / work->tile * GATHER + work->decoded * DECODE +
                      work->packed * PACK + work->stored * STORE;
     return bounded(device, work, compute);
 }
 
 lac_cost lac_model_cpu_vector_cost(const lac_device_info *device, const lac_cpu_work *work)
 {
-    double product = 1.0 / (VECTOR_FMA_RATE * work->lanes);
+    /* Two FMAs or two loads a cycle, whichever there is more of. */
+    double busy = work->loads > 1.0 ? work->loads : 1.0;
+    double product = busy / (VECTOR_FMA_RATE * work->lanes);
     return bounded(device, work, work->products * product + work->packed * PACK + work->stored * VECTOR_STORE);
 }

@@ -1,4 +1,4 @@
-/* cpu.h - the performance model of the plain CPU kernels: how long the parts of the work take. Called by their cost(). */
+/* cpu.h - the performance model of the CPU kernels: how long the parts of the work take. Called by their cost(). */
 #ifndef LAC_MODEL_CPU_H
 #define LAC_MODEL_CPU_H
 
@@ -9,7 +9,7 @@ typedef struct lac_cpu_work {
     int lanes;       /* of the vector unit; 0 for the plain kernels              */
     int tile;        /* tokens that share one load of a weight: 1, 4 or 16       */
     double products; /* multiplications, those with padding tokens included      */
-    double gathered; /* of these, the ones that look their column up             */
+    double loads;    /* vector kernels: loads of any kind for each vector FMA    */
     double decoded;  /* weights read from the compressed form, once a panel      */
     double packed;   /* elements of X packed                                     */
     double stored;   /* elements of Y written                                    */
