@@ -301,8 +301,10 @@ static int print_tables(const demo *d, int all_ok)
     printf("\nEach row: %d matrices (%s dense) pruned, saved, reloaded, compared with the checkpoint value by value, and\n"
            "multiplied by %lld tokens; 'of bound' is the largest error as a share of what the oracle's arithmetic allows.\n",
            (int)d->results[0].weights, cli_format_bytes(d->results[0].dense_bytes).text, (long long)d->settings->tokens);
-    printf("%s%s%s The files are in %s: try 'lacuna info %s'.\n", cli_colour(all_ok ? "green" : "red"),
-           all_ok ? "All checks passed." : "Some checks FAILED.", cli_colour("plain"), d->settings->folder, d->results[0].path);
+    char *folder = realpath(d->settings->folder, NULL);
+    printf("%s%s%s The files are in %s: try 'lacuna info' on one.\n", cli_colour(all_ok ? "green" : "red"),
+           all_ok ? "All checks passed." : "Some checks FAILED.", cli_colour("plain"), folder ? folder : d->settings->folder);
+    free(folder);
     return all_ok ? CLI_EXIT_OK : CLI_EXIT_NO;
 }
 

@@ -140,6 +140,28 @@ static int on_layer(void *user, const lac_layer_report *report)
     return cli_interrupted();
 }
 
+/* The library begins its message with the tensor's name, if a tensor was the trouble: then it is said as everywhere. */
+static int fail(const prune_settings *s, lac_status status)
+{
+    char message[2048];
+    snprintf(message, sizeof message, "%s", lac_last_error());
+    lac_file *file = NULL;
+    lac_file_info info = {.size = sizeof info};
+    if (status == LAC_STATUS_IO || lac_file_open(s->in, &file) != LAC_STATUS_OK) return cli_fail(s->in, NULL, status);
+    int64_t count = lac_file_get_info(file, &info) == LAC_STATUS_OK ? info.tensors : 0;
+    for (int64_t i = 0; i < count; i++) {
+        lac_tensor_info tensor = {.size = sizeof tensor};
+        if (lac_file_get_tensor(file, i, &tensor) != LAC_STATUS_OK) break;
+        size_t length = strlen(tensor.name);
+        if (strncmp(message, tensor.name, length) != 0 || strncmp(message + length, ": ", 2) != 0) continue;
+        cli_error(s->in, tensor.name, "%s", message + length + 2);
+        lac_file_close(file);
+        return CLI_EXIT_FAILURE;
+    }
+    lac_file_close(file);
+    return cli_fail(strstr(message, s->out) ? NULL : s->in, NULL, status);
+}
+
 static int prune_for_real(pruner *p)
 {
     const prune_settings *s = p->settings;
@@ -164,8 +186,7 @@ static int prune_for_real(pruner *p)
         cli_interrupt_raise();
         return CLI_EXIT_FAILURE;
     }
-    /* The message names the file that the writer or the reader had trouble with; a tensor's trouble is the input's. */
-    return cli_fail(strstr(lac_last_error(), s->out) ? NULL : s->in, NULL, status);
+    return fail(s, status);
 }
 
 /* Why lac_checkpoint_prune would copy this tensor; the tests hold a dry run against a real one. */

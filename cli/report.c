@@ -79,13 +79,25 @@ void cli_note_shortage(int64_t rows, int64_t cols, lac_dtype dtype)
              lac_dtype_name(dtype));
 }
 
+/* Whether `message` names `name` as a word of its own: a file called "a" is not named by every message with an a in it. */
+static int mentions(const char *message, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = strstr(message, name); length && at; at = strstr(at + 1, name)) {
+        int begins = at == message || strchr(" '\"(", at[-1]) != NULL;
+        int ends = at[length] == 0 || strchr(" '\"):,;", at[length]) != NULL;
+        if (begins && ends) return 1;
+    }
+    return 0;
+}
+
 int cli_fail(const char *file, const char *tensor, lac_status status)
 {
     const char *message = lac_last_error();
     if (status == LAC_STATUS_OUT_OF_MEMORY && *shortage) message = shortage;
     if (status == LAC_STATUS_OK || !*message) message = lac_status_name(status);
-    if (file && strstr(message, file)) file = NULL;
-    if (tensor && strstr(message, tensor)) tensor = NULL;
+    if (file && mentions(message, file)) file = NULL;
+    if (tensor && mentions(message, tensor)) tensor = NULL;
     print_error(file, tensor, message);
     return status == LAC_STATUS_PATTERN_VIOLATED ? CLI_EXIT_NO : CLI_EXIT_FAILURE;
 }

@@ -116,8 +116,8 @@ class Prune(Case):
     def test_values_too_large(self):
         write_safetensors(self.path("big.safetensors"), {"w.big": ("F32", [1, 4], [1e6, -1e6, 0.5, 0.25])})
         _, error = self.run_lacuna("prune", "big.safetensors", "o.safetensors", "-p", "2:4", "-d", "f16", status=3)
-        for word in ["big.safetensors", "w.big", "f16"]:
-            self.assertIn(word, error)
+        self.assertTrue(error.startswith("lacuna prune: big.safetensors: tensor 'w.big': "), error)
+        self.assertIn("f16", error)
         self.assertEqual(self.files(), ["big.safetensors"])
         self.run_lacuna("prune", "big.safetensors", "o.safetensors", "-p", "2:4", "-d", "f16", "--saturate")
         self.run_lacuna("convert", "o.safetensors", "d.safetensors", "--dense")

@@ -180,6 +180,9 @@ class Info(Case):
         with open(self.path("cut.safetensors"), "wb") as file:
             file.write(b"\x10\0\0\0\0\0\0\0{")
         self.assertIn("cut.safetensors", self.run_lacuna("info", "cut.safetensors", status=3)[1])
+        # A name of one letter occurs in every message, and is said all the same.
+        os.rename(self.path("cut.safetensors"), self.path("e"))
+        self.assertIn("e: ", self.run_lacuna("verify", "e", status=1)[1].split("lacuna verify: ")[1][:4])
         with open(self.path("empty"), "wb"):
             pass
         self.assertIn("empty", self.run_lacuna("info", "empty", status=3)[1])
