@@ -149,6 +149,9 @@ static void refuses_bad_json(void **state)
 {
     (void)state;
     expect_bad("{\"a\":", 0, WORDS("header", "JSON"));
+    expect_bad("{},{}", 0, WORDS("JSON", "one object"));
+    expect_bad("{}]", 0, WORDS("JSON"));
+    expect_bad("{}],[{}", 0, WORDS("JSON"));
     expect_bad("{} {}", 0, WORDS("JSON", "after \"{} {\""));
     expect_bad("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_"
                "offsets\":[0,1]}}",
@@ -172,6 +175,8 @@ static void refuses_bad_tensors(void **state)
         {"{\"shape\":[1],\"data_offsets\":[0,1]}", 1, {"dtype is missing"}},
         {"{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,1]}", 1, {"dtype is 7"}},
         {"{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,1]}", 1, {"unknown dtype 'F33'"}},
+        {"{\"dtype\":{\"a\":1},\"shape\":[1],\"data_offsets\":[0,1]}", 1, {"dtype is an object of 1"}},
+        {"{\"dtype\":true,\"shape\":[1],\"data_offsets\":[0,1]}", 1, {"dtype is true"}},
         {"{\"dtype\":\"U8\",\"data_offsets\":[0,1]}", 1, {"shape is missing"}},
         {"{\"dtype\":\"U8\",\"shape\":1,\"data_offsets\":[0,1]}", 1, {"shape is 1, not an array"}},
         {"{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}", 1, {"shape[0] is negative: -1"}},
@@ -287,6 +292,50 @@ static void converts_matrices(void **state)
     lac_file_close(file);
 }
 
+/* Every bit pattern of the small floats, against their definitions. */
+static void converts_small_floats(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type;
+        int bytes, exponent_bits, fraction_bits;
+    } types[] = {{"F8_E4M3", 1, 4, 3}, {"F8_E5M2", 1, 5, 2}, {"BF16", 2, 8, 7}, {"F16", 2, 5, 10}};
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        const int exponents = 1 << types[t].exponent_bits, fractions = 1 << types[t].fraction_bits, bias = exponents / 2 - 1;
+        char header[256];
+        int count = types[t].bytes == 1 ? 256 : 4096; /* of 16 bits: every sixteenth */
+        unsigned char file[8 + 256 + 8192];
+        int length = snprintf(header, sizeof header, "{\"t\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[0,%d]}}",
+                              types[t].type, count, count * types[t].bytes);
+        memset(file, 0, 8);
+        file[0] = (unsigned char)length;
+        memcpy(file + 8, header, (size_t)length);
+        for (int i = 0; i < count * types[t].bytes; i++) {
+            int bits = types[t].bytes == 1 ? i : i / 2 * 16 + (i / 2 & 15);
+            file[8 + length + i] = (unsigned char)(types[t].bytes == 2 && i % 2 ? bits >> 8 : bits);
+        }
+        const char *path = test_path("floats.safetensors");
+        test_write_file(path, file, (uint64_t)(8 + length + count * types[t].bytes));
+        static double values[4096];
+        lac_file *opened = NULL;
+        lac_matrix out = {.data = values, .dtype = LAC_DTYPE_F64, .rows = 1, .cols = count};
+        assert_ok(lac_file_open(path, &opened));
+        assert_ok(lac_file_read_matrix(opened, "t", &out));
+        lac_file_close(opened);
+        for (int i = 0; i < count; i++) {
+            int bits = types[t].bytes == 1 ? i : i * 16 + (i & 15), fraction = bits & (fractions - 1);
+            int exponent = (bits >> types[t].fraction_bits) & (exponents - 1);
+            bool negative = bits >> (8 * types[t].bytes - 1) & 1, is_e4m3 = t == 0;
+            double want = exponent == 0 ? ldexp(fraction, 1 - bias - types[t].fraction_bits)
+                                        : ldexp(fractions + fraction, exponent - bias - types[t].fraction_bits);
+            if (exponent == exponents - 1 && !is_e4m3) want = fraction ? NAN : INFINITY;
+            if (is_e4m3 && exponent == 15 && fraction == 7) want = NAN;
+            if (!test_same_number(values[i], negative ? -want : want))
+                fail_msg("%s 0x%x is %g, not %g", types[t].type, (unsigned)bits, values[i], negative ? -want : want);
+        }
+    }
+}
+
 static void refuses_values_out_of_range(void **state)
 {
     (void)state;
@@ -316,12 +365,19 @@ static int clear_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_tensors),           cmocka_unit_test(reads_empty_and_zero_length),
-        cmocka_unit_test(reads_every_type),        cmocka_unit_test(refuses_bad_lengths),
-        cmocka_unit_test(refuses_bad_json),        cmocka_unit_test(refuses_bad_tensors),
-        cmocka_unit_test(refuses_bad_cover),       cmocka_unit_test(refuses_bad_metadata),
-        cmocka_unit_test(tames_names_in_messages), cmocka_unit_test(refuses_what_is_no_file),
-        cmocka_unit_test(converts_matrices),       cmocka_unit_test(refuses_values_out_of_range),
+        cmocka_unit_test(reads_tensors),
+        cmocka_unit_test(reads_empty_and_zero_length),
+        cmocka_unit_test(reads_every_type),
+        cmocka_unit_test(refuses_bad_lengths),
+        cmocka_unit_test(refuses_bad_json),
+        cmocka_unit_test(refuses_bad_tensors),
+        cmocka_unit_test(refuses_bad_cover),
+        cmocka_unit_test(refuses_bad_metadata),
+        cmocka_unit_test(tames_names_in_messages),
+        cmocka_unit_test(refuses_what_is_no_file),
+        cmocka_unit_test(converts_matrices),
+        cmocka_unit_test(converts_small_floats),
+        cmocka_unit_test(refuses_values_out_of_range),
     };
     return cmocka_run_group_tests_name("files", tests, NULL, clear_folder);
 }

@@ -318,6 +318,28 @@ static void refuses_bad_checkpoints(void **state)
     lac_file_close(file);
 }
 
+static void needs_a_name_among_several(void **state)
+{
+    (void)state;
+    const char *path = test_path("several.safetensors");
+    lac_weight *weight = make_weight("2:4", 2, 4), *again = NULL;
+    lac_writer *writer = NULL;
+    static const char *const names[] = {"b", "a", "c"};
+    assert_ok(lac_writer_open(path, &writer));
+    for (int i = 0; i < 3; i++) assert_ok(lac_writer_declare_weight(writer, names[i], NULL, weight));
+    for (int i = 0; i < 3; i++) assert_ok(lac_writer_write_weight(writer, names[i], weight));
+    assert_ok(lac_writer_commit(writer));
+    lac_writer_free(writer);
+    assert_fails(lac_weight_load(path, NULL, &again), LAC_STATUS_INVALID_ARGUMENT, "holds 3 weights");
+    for (int i = 0; i < 3; i++) {
+        assert_ok(lac_weight_load(path, names[i], &again));
+        expect_same_weight(again, weight);
+        lac_weight_free(again);
+    }
+    assert_fails(lac_weight_load(path, "d", &again), LAC_STATUS_NOT_FOUND, "'d'");
+    lac_weight_free(weight);
+}
+
 static void refuses_a_weight_in_two_files(void **state)
 {
     (void)state;
@@ -348,6 +370,7 @@ int main(void)
         cmocka_unit_test(refuses_bad_parts),
         cmocka_unit_test(opens_checkpoints_of_several_files),
         cmocka_unit_test(refuses_bad_checkpoints),
+        cmocka_unit_test(needs_a_name_among_several),
         cmocka_unit_test(refuses_a_weight_in_two_files),
     };
     return cmocka_run_group_tests_name("files: containers and checkpoints", tests, NULL, clear_folder);

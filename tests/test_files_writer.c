@@ -244,6 +244,59 @@ static void refuses_bad_places(void **state)
     assert_int_equal(test_folder_files(), 0);
 }
 
+/* Between open and commit a folder takes the name: the rename fails, and the work goes. */
+static void survives_a_refused_rename(void **state)
+{
+    (void)state;
+    test_folder_clear();
+    const char *path = test_path("taken.safetensors");
+    lac_writer *writer = NULL;
+    assert_ok(lac_writer_open(path, &writer));
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_fails(lac_writer_commit(writer), LAC_STATUS_IO, "cannot rename");
+    assert_fails(lac_writer_commit(writer), LAC_STATUS_INVALID_ARGUMENT, "only be freed");
+    lac_writer_free(writer);
+    assert_int_equal(test_folder_files(), 0);
+}
+
+/* Sizes that only together are too large. */
+static void refuses_too_much_for_one_file(void **state)
+{
+    (void)state;
+    lac_writer *writer = NULL;
+    assert_ok(lac_writer_open(test_path("much.safetensors"), &writer));
+    declare(writer, "none", "U8", 1, 0, 0);
+    declare(writer, "a", "U8", 1, INT64_MAX / 8, 0);
+    for (char name[2] = "b"; name[0] < 'h'; name[0]++) declare(writer, name, "U8", 1, INT64_MAX / 8, 0);
+    assert_fails(lac_writer_write_tensor(writer, "none", NULL, 0), LAC_STATUS_INVALID_ARGUMENT, "too large for one file");
+    lac_writer_free(writer);
+}
+
+/* A free distribution is declared full by its sizes alone; a weight that keeps less does not fit that. */
+static void refuses_a_free_weight_that_is_not_full(void **state)
+{
+    (void)state;
+    const uint32_t counts[2] = {4, 1}, columns[5] = {0, 1, 2, 3, 0};
+    const float values[5] = {1, 2, 3, 4, 5};
+    lac_weight_info info = {.size = sizeof info, .n = 2, .k = 8, .dtype = LAC_DTYPE_F32};
+    lac_span parts[LAC_PART_COUNT] = {[LAC_PART_VALUES] = {values, sizeof values},
+                                      [LAC_PART_COUNTS] = {counts, sizeof counts},
+                                      [LAC_PART_COLUMNS] = {columns, sizeof columns}};
+    lac_weight *weight = NULL, *again = NULL;
+    lac_writer *writer = NULL;
+    assert_ok(lac_pattern_parse("50%", &info.pattern));
+    assert_ok(lac_weight_from_parts(&info, parts, &weight));
+    assert_ok(lac_writer_open(test_path("free.safetensors"), &writer));
+    assert_ok(lac_writer_declare_weight(writer, "w", &info, NULL));
+    assert_fails(lac_writer_write_weight(writer, "w", weight), LAC_STATUS_INVALID_ARGUMENT, "values has 20 bytes, 32 declared");
+    lac_writer_free(writer);
+    /* Declared by itself it is written and read back, whatever it keeps. */
+    assert_ok(lac_weight_save(weight, test_path("free.safetensors"), "w"));
+    assert_ok(lac_weight_load(test_path("free.safetensors"), "w", &again));
+    lac_weight_free(again);
+    lac_weight_free(weight);
+}
+
 static void leaves_nothing_when_freed(void **state)
 {
     (void)state;
@@ -374,11 +427,19 @@ static int clear_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writes_a_container),        cmocka_unit_test(writes_a_plain_checkpoint),
-        cmocka_unit_test(writes_an_empty_file),      cmocka_unit_test(declares_by_size),
-        cmocka_unit_test(refuses_wrong_arguments),   cmocka_unit_test(refuses_bad_places),
-        cmocka_unit_test(leaves_nothing_when_freed), cmocka_unit_test(honours_the_umask),
-        cmocka_unit_test(survives_a_full_disk),      cmocka_unit_test(reads_large_offsets),
+        cmocka_unit_test(writes_a_container),
+        cmocka_unit_test(writes_a_plain_checkpoint),
+        cmocka_unit_test(writes_an_empty_file),
+        cmocka_unit_test(declares_by_size),
+        cmocka_unit_test(refuses_wrong_arguments),
+        cmocka_unit_test(refuses_bad_places),
+        cmocka_unit_test(survives_a_refused_rename),
+        cmocka_unit_test(refuses_too_much_for_one_file),
+        cmocka_unit_test(refuses_a_free_weight_that_is_not_full),
+        cmocka_unit_test(leaves_nothing_when_freed),
+        cmocka_unit_test(honours_the_umask),
+        cmocka_unit_test(survives_a_full_disk),
+        cmocka_unit_test(reads_large_offsets),
     };
     return cmocka_run_group_tests_name("files: writer", tests, NULL, clear_folder);
 }

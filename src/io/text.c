@@ -103,16 +103,20 @@ static json_t *parse_once(const lac_json_wrapped *wrapped, json_error_t *error, 
     json_t *root = json_loadb(wrapped->text, (size_t)wrapped->bytes, JSON_REJECT_DUPLICATES, error);
     *starved = root ? json_string_length(json_array_get(root, 0)) != wrapped->blanks
                     : !error->text[0] || json_error_code(error) == json_error_out_of_memory;
-    json_t *value = root && !*starved ? json_incref(json_array_get(root, 1)) : NULL;
-    bool is_one = root && json_array_size(root) == 2 && (json_is_object(value) || json_is_array(value));
-    json_decref(root);
-    if (value && is_one) return value;
-    json_decref(value);
-    if (value) {
+    if (!root || *starved) {
+        json_decref(root);
+        return NULL;
+    }
+    json_t *value = json_array_get(root, 1);
+    bool is_one = json_array_size(root) == 2 && (json_is_object(value) || json_is_array(value));
+    if (is_one) {
+        json_incref(value);
+    } else {
         snprintf(error->text, sizeof error->text, "one object or array expected");
         error->position = (int)wrapped->begin;
     }
-    return NULL;
+    json_decref(root);
+    return is_one ? value : NULL;
 }
 
 lac_status lac_json_parse(const char *path, const char *what, const char *text, uint64_t bytes, json_t **out)
