@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { TIMED_RUNS = 3 }; /* the first wakes the threads; the shortest is reported */
+
 static void find_problem(cli_verdict *verdict, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Keeps the first problem only: the later ones are mostly its consequences. */
@@ -74,9 +76,13 @@ static lac_status execute_and_compare(const lac_plan *plan, const lac_matrix *x,
     lac_execute_args args = {.size = sizeof args, .x = x->data, .y = y.data, .workspace = workspace};
     args.workspace_bytes = info.workspace_bytes;
     status = info.workspace_bytes && !workspace ? LAC_STATUS_OUT_OF_MEMORY : LAC_STATUS_OK;
-    double started = cli_seconds();
-    if (status == LAC_STATUS_OK) status = lac_plan_execute(plan, &args);
-    product->seconds = cli_seconds() - started;
+    product->seconds = INFINITY;
+    for (int run = 0; run < TIMED_RUNS && status == LAC_STATUS_OK; run++) {
+        double started = cli_seconds();
+        status = lac_plan_execute(plan, &args);
+        double seconds = cli_seconds() - started;
+        if (seconds < product->seconds) product->seconds = seconds;
+    }
     product->m = info.m;
     snprintf(product->kernel, sizeof product->kernel, "%s", info.kernel);
     if (status == LAC_STATUS_OK) status = cli_product_compare(plan, &args, &y, product);

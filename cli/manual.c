@@ -70,7 +70,7 @@ static void print_examples(FILE *to, const char *examples)
 static void print_environment(FILE *to)
 {
     fputs(".SH ENVIRONMENT\n.TP\n.B NO_COLOR\nWhen set and not empty, nothing is coloured.\n", to);
-    fputs(".TP\n.B OMP_NUM_THREADS\nThe number of threads where no option says it.\n", to);
+    fputs(".TP\n.B OMP_NUM_THREADS\nThe number of threads that prune and compress where no option says it.\n", to);
 }
 
 static void print_see_also(FILE *to, const cli_command *self)
