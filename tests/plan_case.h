@@ -41,8 +41,11 @@ static inline lac_weight *weight_make(test_random *random, const lac_pattern *pa
     test_matrix_fill(random, &dense, fill);
     lac_mask *mask = NULL;
     lac_weight *weight = NULL;
-    assert_ok(lac_prune(&dense.view, pattern, NULL, &mask));
-    assert_ok(lac_weight_compress(&dense.view, mask, NULL, &weight));
+    /* One thread: the thread sanitizer cannot see how OpenMP's own threads wait for each other. */
+    lac_prune_options prune = {.size = sizeof prune, .threads = 1};
+    lac_compress_options compress = {.size = sizeof compress, .threads = 1};
+    assert_ok(lac_prune(&dense.view, pattern, &prune, &mask));
+    assert_ok(lac_weight_compress(&dense.view, mask, &compress, &weight));
     lac_mask_free(mask);
     test_matrix_free(&dense);
     return weight;
