@@ -95,6 +95,7 @@ static void the_file_may_not_grow(void **state)
     signal(SIGXFSZ, SIG_IGN);
     for (int i = 0; i < SAVERS; i++) {
         test_write_file(scene.target, "old", 3);
+        int64_t files = test_folder_files();
         struct rlimit before, small;
         assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
         small = (struct rlimit){32, before.rlim_max};
@@ -108,7 +109,7 @@ static void the_file_may_not_grow(void **state)
         struct stat info;
         assert_int_equal(stat(scene.target, &info), 0);
         assert_int_equal(info.st_size, 3);
-        int64_t files = test_folder_files();
+        assert_int_equal(test_folder_files(), files);
         assert_ok(savers[i].save(&scene, scene.target));
         assert_int_equal(test_folder_files(), files);
         lac_file *file = NULL;
@@ -129,6 +130,7 @@ static void no_descriptors_left(void **state)
     none = (struct rlimit){(rlim_t)next, before.rlim_max};
     lac_status saved[SAVERS], opened, listed;
     lac_file *file = NULL;
+    int64_t files = test_folder_files();
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     for (int i = 0; i < SAVERS; i++) saved[i] = savers[i].save(&scene, scene.target);
     opened = lac_file_open(scene.container, &file);
@@ -138,6 +140,7 @@ static void no_descriptors_left(void **state)
     assert_int_equal(opened, LAC_STATUS_IO);
     assert_int_equal(listed, LAC_STATUS_IO);
     assert_null(file);
+    assert_int_equal(test_folder_files(), files);
     assert_ok(lac_file_open(scene.container, &file));
     lac_file_close(file);
 }
