@@ -17,7 +17,7 @@ export OMP_WAIT_POLICY ?= passive
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help
+.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store
 
 all:
 	@scripts/setup.sh build
@@ -79,6 +79,15 @@ help:
 	@echo 'make sanitize      the tests under ASan + UBSan (make asan) and under TSan (make tsan)'
 	@echo 'make fuzz          the fuzz targets, FUZZ_SECONDS=60 each'
 	@echo 'make check-format  is the code as clang-format would write it? make format writes it so'
+	@echo 'make bench         time a standing set of problems, and say which got slower than stored; under five minutes'
+	@echo 'make bench-store   the same, stored in bench/results/ instead of compared'
 	@echo 'make clean         remove the build folders'
 	@echo ''
 	@echo 'BUILD=build JOBS=2 CMAKE_FLAGS=... work everywhere. Missing Debian packages are installed when that is allowed.'
+
+# The benchmark wants its threads awake, and the machine to itself. bench/standing.sh says what is run.
+bench bench-store:
+	@scripts/setup.sh bench
+	@$(CONFIGURE)
+	@$(COMPILE) --target lacuna_cli
+	@env -u OMP_WAIT_POLICY bench/standing.sh $(BUILD)/lacuna $(BUILD) $@

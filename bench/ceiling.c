@@ -113,6 +113,7 @@ typedef struct team {
     int64_t rounds;
     read_body read;
     uint64_t *block; /* each thread has its part */
+    int touched;     /* it was filled             */
     size_t words;    /* in the part of one thread */
     int passes;
     double seconds; /* until the slowest was done */
@@ -134,7 +135,7 @@ static void *work(void *argument)
     if (abandoned) return NULL;
     uint64_t *mine = all->block ? all->block + (size_t)me->index * all->words : NULL;
     uint64_t sum = 0;
-    if (mine) memset(mine, me->index + 1, all->words * sizeof *mine); /* the reader touches it first */
+    if (mine && !all->touched) memset(mine, me->index + 1, all->words * sizeof *mine); /* so it lies near its reader */
     pthread_barrier_wait(&all->barrier);
     double begin = bench_seconds();
     if (all->multiply) me->sink = all->multiply(all->rounds, 0.5f);
@@ -179,11 +180,11 @@ static int measure_flops(const lac_device_info *device, int threads, double *flo
     unit unit = choose_unit(device->vector_unit);
     team all = {.threads = threads, .multiply = unit.multiply, .rounds = 100000};
     *flops = 0;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 8; i++) {
         if (run_team(&all)) return -1;
         double rate = 2.0 * CHAINS * unit.lanes * (double)all.rounds * threads / all.seconds;
         if (rate > *flops) *flops = rate;
-        if (all.seconds < 0.01) all.rounds = (int64_t)((double)all.rounds * 0.015 / all.seconds) + 1;
+        if (all.seconds < 0.006) all.rounds = (int64_t)((double)all.rounds * 0.008 / all.seconds) + 1;
     }
     return 0;
 }
@@ -199,6 +200,7 @@ static int measure_reading(const lac_device_info *device, size_t bytes_each, int
     int failed = !all.block;
     for (int i = 0; !failed && i < 5; i++) {
         failed = run_team(&all);
+        all.touched = 1;
         double reached = (double)threads * (double)all.words * 8 * passes / all.seconds;
         if (!failed && reached > *rate) *rate = reached;
     }
@@ -210,8 +212,8 @@ int bench_ceiling_measure(const lac_device_info *device, int threads, bench_ceil
 {
     size_t cache = (size_t)bench_machine_cache_bytes(device);
     size_t own = device->l2_bytes ? (size_t)device->l2_bytes / 2 : (size_t)128 << 10;
-    size_t each = 4 * cache / (size_t)threads;
+    size_t each = 2 * cache / (size_t)threads;
     if (each < (size_t)8 << 20) each = (size_t)8 << 20;
     return measure_flops(device, threads, &out->flops) || measure_reading(device, each, threads, 1, &out->memory_bytes) ||
-           measure_reading(device, own, threads, 200, &out->cache_bytes);
+           measure_reading(device, own, threads, 100, &out->cache_bytes);
 }

@@ -11,7 +11,7 @@ typedef struct bench_ceiling {
     double cache_bytes;  /* read from each core's own cache a second                      */
 } bench_ceiling;
 
-/* Measures for about half a second. Nonzero when there was no memory or no thread. */
+/* Measures for a few tenths of a second. Nonzero when there was no memory or no thread. */
 int bench_ceiling_measure(const lac_device_info *device, int threads, bench_ceiling *out);
 
 /* The last-level cache as the device tells it, or as the system does, or 32 MiB. */

@@ -212,10 +212,10 @@ static int is_done(const bench_shapes *shapes, size_t index)
 bench_status bench_run(const bench_options *options)
 {
     bench_session session = {.options = options, .deadline = INFINITY};
-    if (options->max_seconds > 0) session.deadline = bench_seconds() + options->max_seconds;
     const bench_shapes *shapes = options->shapes;
     session.cells_total = shapes->count * options->pattern_count * options->dtype_count;
     bench_status result = open_session(&session);
+    if (options->max_seconds > 0) session.deadline = bench_seconds() + options->max_seconds;
     show(&session, "");
     for (size_t i = 0; !result && i < shapes->count && !is_stopped(&session); i++)
         if (!is_done(shapes, i)) result = run_sizes(&session, shapes->items[i].n, shapes->items[i].k);

@@ -412,6 +412,8 @@ static int write_outputs(bench_work *work)
         bench_report_write(&work->rows, work->settings->report, why, sizeof why)) {
         cli_error(NULL, NULL, "%s", why);
         status = CLI_EXIT_FAILURE;
+    } else if (work->settings->report && work->rows.count && work->table) {
+        printf("The report is in %s\n", work->settings->report);
     }
     if (work->settings->compare && work->rows.count) {
         int compared = compare(work);

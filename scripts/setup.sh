@@ -2,6 +2,7 @@
 # setup.sh - makes sure that what a build needs is there. The Makefile and .ci/run call it before they do anything.
 #
 #   scripts/setup.sh build              compiler, CMake, Ninja, pkg-config, jansson, cmocka
+#   scripts/setup.sh bench              and OpenBLAS, on OpenMP, so that its threads and Lacuna's are one pool
 #   scripts/setup.sh test [BUILD]       and a C++ compiler and Python; numpy and safetensors in BUILD/venv
 #   scripts/setup.sh ci [BUILD]         and clang, libomp, clang-format
 #
@@ -12,9 +13,9 @@ set -eu
 level=${1:-build}
 build=${2:-build}
 case $level in
-build | test | ci) ;;
+build | bench | test | ci) ;;
 *)
-    echo "setup.sh: unknown level '$level'; it is build, test or ci" >&2
+    echo "setup.sh: unknown level '$level'; it is build, bench, test or ci" >&2
     exit 2
     ;;
 esac
@@ -62,6 +63,13 @@ probe_build() {
     fi
 }
 
+probe_bench() {
+    for library in /usr/lib/*/openblas-openmp/libopenblas.so.0 /usr/lib*/libopenblaso.so.0 "${LAC_OPENBLAS:-}"; do
+        if [ -e "$library" ]; then return; fi
+    done
+    lack libopenblas0-openmp
+}
+
 probe_test() {
     has nm || lack binutils
     has "${CXX:-c++}" || lack g++
@@ -80,7 +88,8 @@ probe_ci() {
 probe() {
     missing=
     probe_build
-    if [ "$level" != build ]; then probe_test; fi
+    if [ "$level" = bench ]; then probe_bench; fi
+    if [ "$level" = test ] || [ "$level" = ci ]; then probe_test; fi
     if [ "$level" = ci ]; then probe_ci; fi
 }
 
@@ -139,4 +148,4 @@ set_up_python() {
 
 probe
 if [ -n "$missing" ]; then install_missing; fi
-if [ "$level" != build ]; then set_up_python; fi
+if [ "$level" = test ] || [ "$level" = ci ]; then set_up_python; fi

@@ -1,0 +1,308 @@
+"""test_bench.py - lacuna bench: columns, labels, refusal of wrong results, peers, baselines, reports, comparison.
+
+The environment names what it runs: LACUNA=build/lacuna, and PEER_CSR, PEER_FAULTY and FAKE_OPENBLAS, the shared libraries.
+"""
+
+import csv
+import html.parser
+import io
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+from support import Case  # noqa: E402
+
+COLUMNS = (
+    "device,kernel,dtype,precision,pattern,density,layout,threads,m,n,k,time_us,spread,dense_name,dense_us,speedup,"
+    "tflops_dense_equivalent,tflops_real,gbytes_per_s,ceiling_us,share_of_ceiling,max_error,error_bound,cache,commit,"
+    "device_info"
+)
+EXTENDED = COLUMNS + ",name,predicted_us,bound,is_dense,runs,dense_spread"
+PEER_CSR = os.environ["PEER_CSR"]
+PEER_FAULTY = os.environ["PEER_FAULTY"]
+FAKE = os.environ["FAKE_OPENBLAS"]
+SHAPES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench", "shapes")
+
+
+class Page(html.parser.HTMLParser):
+    """Checks that tags nest, and counts them."""
+
+    VOID = {"meta", "br", "rect", "path"}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.problems, self.classes = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.classes += (dict(attrs).get("class") or "").split()
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.classes += (dict(attrs).get("class") or "").split()
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.problems.append("</%s> at %s" % (tag, self.getpos()))
+
+
+class Bench(Case):
+    def bench(self, *arguments, status=0, blas=FAKE, **environment):
+        """Runs quickly and returns both outputs. Without a baseline unless `blas` names one."""
+        environment["LAC_OPENBLAS"] = blas
+        return self.run_lacuna("bench", *arguments, "--min-time", "0.002", status=status, environment=environment)
+
+    def rows(self, *arguments, status=0, **environment):
+        self.bench(*arguments, "--csv", "out.csv", status=status, **environment)
+        with open(self.path("out.csv"), newline="") as file:
+            return list(csv.DictReader(file))
+
+    def test_columns_and_numbers(self):
+        rows = self.rows("16,64,96", "1,64,96", "-p", "2:4,vw32:8:32", "--threads", "1", LAC_COMMIT="cafe")
+        with open(self.path("out.csv")) as file:
+            self.assertEqual(file.readline().rstrip("\n"), COLUMNS)
+        self.assertEqual([(r["m"], r["pattern"]) for r in rows], [("16", "2:4"), ("1", "2:4"), ("16", "vw32:8:32"), ("1", "vw32:8:32")])
+        for row in rows:
+            m, n, k = int(row["m"]), int(row["n"]), int(row["k"])
+            time, dense = float(row["time_us"]), float(row["dense_us"])
+            density = {"2:4": 0.5, "vw32:8:32": 0.25}[row["pattern"]]
+            self.assertEqual((n, k, float(row["density"])), (64, 96, density))
+            self.assertAlmostEqual(float(row["speedup"]), dense / time, delta=1e-4 * dense / time)
+            dense_rate = 2e-6 * m * n * k / time
+            self.assertAlmostEqual(float(row["tflops_dense_equivalent"]), dense_rate, delta=1e-4 * dense_rate)
+            self.assertAlmostEqual(float(row["tflops_real"]), density * dense_rate, delta=1e-4 * dense_rate)
+            self.assertAlmostEqual(float(row["share_of_ceiling"]), float(row["ceiling_us"]) / time, delta=1e-3)
+            self.assertLessEqual(float(row["max_error"]), float(row["error_bound"]))
+            self.assertGreaterEqual(float(row["spread"]), 0)
+            self.assertRegex(row["dense_name"], r"^openblas_sgemv_[nt]$" if m == 1 else r"^openblas_sgemm_n[nt]$")
+            self.assertEqual(
+                [row[c] for c in ["device", "dtype", "precision", "layout", "threads", "cache", "commit"]],
+                ["cpu", "f32", "strict", "token", "1", "cold", "cafe"],
+            )
+            for part in ["model=", "cores=", "vector=", "peak_gflops=", "memory_gbytes=", "openblas=9.9.9; openblas_core=Plainloops"]:
+                self.assertIn(part, row["device_info"])
+
+    def test_extended_columns_and_standard_output(self):
+        out, _ = self.bench("4,32,32", "-p", "2:4", "--extended", "--csv", "-")
+        rows = list(csv.DictReader(io.StringIO(out)))
+        self.assertEqual(out.splitlines()[0], EXTENDED)
+        self.assertEqual(len(rows), 1)
+        self.assertGreater(float(rows[0]["predicted_us"]), 0)
+        self.assertGreaterEqual(int(rows[0]["runs"]), 3)
+        self.assertIn(rows[0]["is_dense"], "01")
+
+    def test_table(self):
+        out, _ = self.bench("4,32,48", "-p", "1:4")
+        self.assertIn("speedup", out.splitlines()[0])
+        self.assertRegex(out.splitlines()[1], r"^4,32,48 +1:4 +f32 +\S+ +[\d.]+ +[\d.]+% +[\d.]+ +[\d.]+x")
+
+    def test_every_family_dtype_and_layout(self):
+        for layout in ["token", "feature"]:
+            rows = self.rows("5,70,50", "--dtype", "f32,f16", "-d", "bf16", "--layout", layout)
+            self.assertEqual(len(rows), 15)
+            self.assertEqual({r["layout"] for r in rows}, {layout})
+            self.assertEqual({r["dtype"] for r in rows}, {"f32", "f16", "bf16"})
+            for row in rows:
+                self.assertEqual(row["dense_name"].endswith("_widened"), row["dtype"] != "f32")
+
+    def test_warm_and_cold(self):
+        self.assertEqual({r["cache"] for r in self.rows("2,32,32", "-p", "2:4", "--warm")}, {"warm"})
+        self.assertEqual({r["cache"] for r in self.rows("2,32,32", "-p", "2:4")}, {"cold"})
+
+    def test_kernels(self):
+        every = self.rows("8,64,64", "-p", "2:4", "--kernel", "all")
+        names = [r["kernel"] for r in every]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertGreater(len(names), 1)
+        self.assertNotIn("ref_f64", names)
+        one = self.rows("8,64,64", "-p", "2:4", "--kernel", names[0], "--kernel", "ref_f64")
+        self.assertEqual([r["kernel"] for r in one], [names[0], "ref_f64"])
+        _, error = self.bench("8,64,64", "--kernel", "no_such", status=2)
+        self.assertIn("no kernel 'no_such'", error)
+
+    def test_no_baseline(self):
+        missing = os.path.join(self.folder, "nowhere.so")
+        rows = self.rows("4,32,32", "-p", "2:4", "--baseline", "none", blas=missing)
+        self.assertEqual([rows[0][c] for c in ["dense_name", "dense_us", "speedup"]], ["", "", ""])
+        self.assertGreater(float(rows[0]["time_us"]), 0)
+        out, error = self.bench("4,32,32", "-p", "2:4", "--csv", "-", "--progress", "never", blas=missing)
+        self.assertIn("no baseline: LAC_OPENBLAS is '%s'" % missing, error)
+        self.assertEqual(next(csv.DictReader(io.StringIO(out)))["dense_us"], "")
+        _, error = self.bench("4,32,32", "-p", "2:4", "--progress", "never", blas=PEER_CSR)
+        self.assertIn("is it OpenBLAS?", error)
+
+    def test_wrong_baseline_is_refused(self):
+        rows = self.rows("4,32,32", "-p", "2:4", status=1, FAKE_OPENBLAS_WRONG="1")
+        self.assertEqual([rows[0][c] for c in ["dense_name", "dense_us", "speedup"]], ["", "", ""])
+
+    def test_peer(self):
+        rows = self.rows("8,64,64", "-p", "vw32:8:32", "--peer", PEER_CSR)
+        self.assertEqual(rows[1]["kernel"], "peer:csr")
+        self.assertEqual(rows[0]["dense_us"], rows[1]["dense_us"])
+        rows = self.rows("8,64,64", "-p", "2:4", "--peer", PEER_FAULTY, FAULTY_PEER="none")
+        self.assertEqual([(r["kernel"], r["layout"]) for r in rows][1], ("peer:faulty", "feature"))
+        self.assertEqual(rows[0]["layout"], "token")
+
+    def test_wrong_results_are_refused(self):
+        for fault, words in [
+            ("element", "Y[0][0] is"),
+            ("unwritten", "nan; it must be"),
+            ("fails", "it says that it failed"),
+        ]:
+            rows = self.rows("8,64,64", "-p", "2:4", "--peer", PEER_FAULTY, status=1, FAULTY_PEER=fault)
+            self.assertEqual(len(rows), 1, fault)
+            self.assertFalse(rows[0]["kernel"].startswith("peer:"))
+            _, error = self.bench("8,64,64", "-p", "2:4", "--peer", PEER_FAULTY, status=1, FAULTY_PEER=fault)
+            self.assertIn("WRONG: peer:faulty on 8,64,64 2:4 f32: ", error)
+            self.assertIn(words, error)
+
+    def test_wrong_results_between_the_samples_are_refused(self):
+        # 64 of 512 tokens are compared element by element; seed 1 does not draw token 333.
+        _, error = self.bench("512,48,32", "-p", "2:4", "--peer", PEER_FAULTY, status=1, FAULTY_PEER="late")
+        self.assertIn("WRONG: peer:faulty on 512,48,32", error)
+        self.assertIn("token 333 add up", error)
+        self.assertEqual(len(self.rows("512,48,32", "-p", "2:4", "--peer", PEER_FAULTY, FAULTY_PEER="none")), 2)
+
+    def test_peers_that_cannot(self):
+        rows = self.rows("8,64,64", "-p", "2:4", "--peer", PEER_FAULTY, "--progress", "never", FAULTY_PEER="unable")
+        self.assertEqual(len(rows), 1)
+        _, error = self.bench("8,64,64", "-p", "2:4", "--peer", PEER_FAULTY, status=3, FAULTY_PEER="unprepared")
+        self.assertIn("prepare failed", error)
+        _, error = self.bench("8,64,64", "-p", "2:4", "--peer", PEER_FAULTY, status=3, FAULTY_PEER="old")
+        self.assertIn("version 2 of peer.h", error)
+        _, error = self.bench("8,64,64", "--peer", "missing.so", status=3)
+        self.assertIn("missing.so", error)
+        _, error = self.bench("8,64,64", "--peer", FAKE, status=3)
+        self.assertIn("lac_peer_version", error)
+
+    def test_shape_files(self):
+        rows = self.rows("--shapes", os.path.join(SHAPES, "shflbw_conv_resnet50.csv"), "--max-m", "1", "-p", "2:4", "--baseline", "none")
+        self.assertEqual({r["m"] for r in rows}, {"1"})
+        self.assertEqual((rows[0]["n"], rows[0]["k"]), ("64", str(3 * 7 * 7)))
+        with open(self.path("s.csv"), "w") as file:
+            file.write("# two that become one\nk,name,n,m\n32,a,48,100\n\n32,b,48,200\n")
+        rows = self.rows("--shapes", "s.csv", "3,16,16", "--max-m", "7", "-p", "2:4", "--extended", "--baseline", "none")
+        self.assertEqual([(r["m"], r["n"], r["k"], r["name"]) for r in rows], [("3", "16", "16", ""), ("7", "48", "32", "a")])
+        for text, words in [
+            ("name,m,n\na,1,2\n", "neither m,n,k"),
+            ("m,n,k\n1,2,x\n", "k is 'x'"),
+            ("m,n,k\n1,2\n", "k is ''"),
+            ("m,n,k\n0,2,3\n", "m is '0'"),
+            ("m,n,k\n", "no shapes"),
+        ]:
+            with open(self.path("s.csv"), "w") as file:
+                file.write(text)
+            self.assertIn(words, self.bench("--shapes", "s.csv", status=2)[1])
+        self.assertIn("No such file", self.bench("--shapes", "none.csv", status=3)[1])
+
+    def test_mistakes(self):
+        for arguments, words in [
+            (["8,64"], "'8,64' is no shape"),
+            (["8,64,64,64"], "is no shape"),
+            (["0,64,64"], "is no shape"),
+            (["8,64,64", "-p", "2:4,nonsense"], "--pattern 'nonsense'"),
+            (["8,64,64", "-d", "f64"], "--dtype 'f64'"),
+            (["8,64,64", "--tolerance", "2"], "--tolerance"),
+            (["--from", "x.csv"], "--from needs"),
+            (["--from", "x.csv", "8,8,8", "--report", "r.html"], "takes no shapes"),
+        ]:
+            self.assertIn(words, self.bench(*arguments, status=2)[1])
+        self.assertIn("no such device", self.bench("8,64,64", "--device", "cuda:99", status=3)[1])
+        self.assertIn("nowhere", self.bench("8,64,64", "--csv", "nowhere/out.csv", status=3)[1])
+
+    def check_page(self, name, sections=6):
+        with open(self.path(name)) as file:
+            text = file.read()
+        page = Page()
+        page.feed(text)
+        page.close()
+        self.assertEqual((page.problems, page.open), ([], []))
+        self.assertTrue(text.startswith("<!DOCTYPE html>"))
+        self.assertEqual(page.tags.count("section"), sections)
+        self.assertIn("prefers-color-scheme:dark", text)
+        self.assertEqual(re.findall(r"https?://|src=|@import|<link", text), [], "the page must need no network")
+        return text, page
+
+    def test_report(self):
+        arguments = ["1,64,64", "16,64,64", "-p", "2:4,1:4,vw32:8:32", "--csv", "out.csv", "--extended"]
+        self.bench(*arguments, "--report", "run.html", "--peer", PEER_CSR)
+        text, page = self.check_page("run.html")
+        for title in ["Speedup against sparsity", "Where it wins", "Time per token against batch", "Roofline", "Predicted against measured", "Every result"]:
+            self.assertIn("<h2>%s</h2>" % title, text)
+        # One panel a shape, one a layer, heat map, roofline, prediction; the rest of the pictures are legends.
+        charts = re.findall(r'<svg viewBox[^>]*aria-label="([^"]*)"', text)
+        self.assertEqual(charts[:2], ["1 x 64 x 64", "16 x 64 x 64"])
+        self.assertEqual(charts[2:], ["Speedup by shape and pattern", "n 64, k 64", "Roofline", "Predicted against measured time"])
+        self.assertEqual(page.classes.count("ideal"), 2)
+        self.assertEqual(page.classes.count("cell"), 6)
+        self.assertEqual(text.count("<tr>"), 1 + 12)
+        self.assertNotIn("nan", re.sub(r"<title>.*?</title>", "", text.lower(), flags=re.S))
+        self.run_lacuna("bench", "--from", "out.csv", "--report", "again.html")
+        with open(self.path("again.html")) as file:
+            again = file.read()
+        shown = lambda page: re.findall(r'class="(?:mark|cell|heat)[^>]*>', page)  # noqa: E731
+        self.assertEqual(len(shown(again)), len(shown(text)))
+
+    def test_report_of_bare_and_hostile_results(self):
+        rows = self.rows("4,32,32", "-p", "2:4", "--baseline", "none")
+        rows[0]["kernel"] = "<script>alert('x')</script>"
+        with open(self.path("bare.csv"), "w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0].keys())
+            writer.writeheader()
+            writer.writerows(rows)
+        self.run_lacuna("bench", "--from", "bare.csv", "--report", "bare.html")
+        text, _ = self.check_page("bare.html")
+        self.assertNotIn("<script>alert", text)
+        self.assertIn("no baseline", text)
+        self.assertIn("no predictions", text)
+        for content, words in [("", "empty"), ("a,b\n1,2\n", "no column 'device'"), (COLUMNS + "\n1,2\n", "cannot be read"), ('"open', "open quote")]:
+            with open(self.path("bad.csv"), "w") as file:
+                file.write(content)
+            self.assertIn(words, self.run_lacuna("bench", "--from", "bad.csv", "--report", "x.html", status=2)[1])
+        self.assertIn("nowhere", self.run_lacuna("bench", "--from", "bare.csv", "--report", "nowhere/x.html", status=3)[1])
+
+    def test_compare(self):
+        rows = self.rows("4,32,32", "16,32,32", "-p", "2:4")
+
+        def store(name, factor):
+            with open(self.path(name), "w", newline="") as file:
+                writer = csv.DictWriter(file, rows[0].keys())
+                writer.writeheader()
+                for row in rows:
+                    writer.writerow(dict(row, speedup=float(row["speedup"]) * factor))
+
+        store("same.csv", 1.05)
+        store("faster.csv", 1.5)
+        out, _ = self.run_lacuna("bench", "--from", "out.csv", "--compare", "same.csv")
+        self.assertIn("2 cells compared: 0 slower", out)
+        out, _ = self.run_lacuna_raw(1, "bench", "--from", "out.csv", "--compare", "faster.csv")
+        self.assertEqual(out.count("slower: "), 2)
+        self.assertIn("slower: 16,32,32 2:4 f32 token cold", out)
+        self.run_lacuna("bench", "--from", "out.csv", "--compare", "faster.csv", "--tolerance", "0.5")
+        self.rows("8,32,32", "-p", "2:4")
+        out, _ = self.run_lacuna_raw(2, "bench", "--from", "out.csv", "--compare", "same.csv")
+        self.assertIn("no cell of this run", out)
+
+    def run_lacuna_raw(self, status, *arguments):
+        """Comparison answers on standard output whatever the answer is."""
+        result = subprocess.run([os.environ["LACUNA"], *arguments], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(result.returncode, status, result.stdout + result.stderr)
+        return result.stdout, result.stderr
+
+    def test_same_seed_same_data(self):
+        error = [self.rows("4,64,64", "-p", "2:4", "--seed", seed)[0]["max_error"] for seed in ["7", "7", "8"]]
+        self.assertEqual(error[0], error[1])
+        self.assertNotEqual(error[0], error[2])
+
+    def test_time_limit_is_said(self):
+        _, error = self.bench("8,64,64", "9,64,64", "10,64,64", "--max-seconds", "0.000001", "--progress", "never", status=3)
+        self.assertIn("15 of 15 problems were left out", error)
+
+
+if __name__ == "__main__":
+    unittest.main()
