@@ -5,6 +5,7 @@
 #include "cpu/backend.h"
 #include "cpu/broadcast.h"
 #include "cpu/dense.h"
+#include "cpu/expand.h"
 #include "cpu/panel.h"
 #include "cpu/stream.h"
 #include "format/weight.h"
@@ -79,6 +80,19 @@ static lac_cost stream_cost(const lac_problem *problem)
     return lac_model_cpu_vector_cost(&problem->device->info, &work);
 }
 
+static lac_cost expand_cost(const lac_problem *problem)
+{
+    const lac_cpu_unit *unit = problem->kernel->config;
+    const lac_weight *w = problem->weight;
+    lac_cpu_work work = common_work(problem);
+    double columns = (double)w->geometry.n * (double)w->geometry.k; /* every one is looked at */
+    work.lanes = unit->lanes;
+    work.loads = 1.0;
+    work.products = columns * (4.0 + (double)problem->m); /* spreading a vector of weights takes as long as 4 FMAs */
+    work.bytes += (double)w->part[LAC_PART_VALUES].bytes + columns / 8;
+    return lac_model_cpu_vector_cost(&problem->device->info, &work);
+}
+
 static lac_cost dense_cost(const lac_problem *problem)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
@@ -126,6 +140,15 @@ static lac_cost dense_cost(const lac_problem *problem)
          .prepare = lac_cpu_stream_prepare,                                                                                    \
          .execute = lac_cpu_stream_execute,                                                                                    \
          .release = lac_cpu_stream_release},                                                                                   \
+        {.info = INFO("cpu_" #unit "_f32_expand", ALL_FAMILIES, 0,                                                             \
+                      "1 to 8 tokens, columns along the vector; rows of W as a bitmask and a run of values"),                  \
+         .config = &lac_cpu_unit_##unit,                                                                                       \
+         .applies = lac_cpu_expand_applies,                                                                                    \
+         .cost = expand_cost,                                                                                                  \
+         .workspace = lac_cpu_expand_workspace,                                                                                \
+         .prepare = lac_cpu_expand_prepare,                                                                                    \
+         .execute = lac_cpu_expand_execute,                                                                                    \
+         .release = lac_cpu_expand_release},                                                                                   \
     {                                                                                                                          \
         .info = INFO("cpu_" #unit "_f32_dense", ALL_FAMILIES, 1, "W with its zeros, through broadcast"),                       \
         .config = &lac_cpu_unit_##unit, .applies = lac_cpu_dense_applies, .cost = dense_cost,                                  \

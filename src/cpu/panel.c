@@ -40,24 +40,41 @@ static int64_t column_strips(const lac_problem *problem)
 
 int64_t lac_cpu_strips(const lac_problem *problem, const lac_cpu_panel *panel) { return panel->tiles * column_strips(problem); }
 
-/* Columns [begin, end) of one token, into every tile-th element of `out`. */
-static void pack_token(const lac_problem *problem, const lac_call *call, int64_t token, int64_t begin, int64_t end, int tile,
-                       float *out)
+void lac_cpu_load_token(const lac_problem *problem, const lac_call *call, int64_t token, int64_t begin, int64_t end, float *out)
 {
     const lac_plan_options *options = &problem->options;
     const uint32_t *col_perm = problem->weight->part[LAC_PART_COL_PERM].data; /* [k] or NULL */
     bool token_major = options->x_layout == LAC_LAYOUT_TOKEN_MAJOR;
     int64_t step = token_major ? 1 : call->ldx; /* from one input of the token to the next */
     int64_t base = token_major ? token * call->ldx : token;
-    float run[STRIP_COLUMNS];
-    if (col_perm) {
-        for (int64_t j = begin; j < end; ++j) {
-            lac_load_run_f32(call->x, options->x_dtype, base + (int64_t)col_perm[j] * step, 1, 1, &run[j - begin]);
-        }
-    } else {
-        lac_load_run_f32(call->x, options->x_dtype, base + begin * step, step, end - begin, run);
+    if (!col_perm) {
+        lac_load_run_f32(call->x, options->x_dtype, base + begin * step, step, end - begin, out);
+        return;
     }
-    for (int64_t j = begin; j < end; ++j) out[(j - begin) * tile] = run[j - begin];
+    for (int64_t j = begin; j < end; ++j)
+        lac_load_run_f32(call->x, options->x_dtype, base + (int64_t)col_perm[j] * step, 1, 1, &out[j - begin]);
+}
+
+/* Columns [begin, end) of `tokens` tokens from `first` on: a column's tokens are adjacent on both sides. */
+static void pack_feature_major(const lac_problem *problem, const lac_call *call, int64_t first, int64_t tokens, int64_t begin,
+                               int64_t end, int tile, float *out)
+{
+    const uint32_t *col_perm = problem->weight->part[LAC_PART_COL_PERM].data; /* [k] or NULL */
+    for (int64_t j = begin; j < end; ++j) {
+        int64_t input = col_perm ? (int64_t)col_perm[j] : j;
+        lac_load_run_f32(call->x, problem->options.x_dtype, input * call->ldx + first, 1, tokens, out + (j - begin) * tile);
+    }
+}
+
+/* The same from rows of tokens: each is widened, then spread over every tile-th element. */
+static void pack_token_major(const lac_problem *problem, const lac_call *call, int64_t first, int64_t tokens, int64_t begin,
+                             int64_t end, int tile, float *out)
+{
+    float run[STRIP_COLUMNS];
+    for (int64_t t = 0; t < tokens; ++t) {
+        lac_cpu_load_token(problem, call, first + t, begin, end, run);
+        for (int64_t j = 0; j < end - begin; ++j) out[j * tile + t] = run[j];
+    }
 }
 
 void lac_cpu_pack_strip(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t strip)
@@ -70,9 +87,10 @@ void lac_cpu_pack_strip(const lac_problem *problem, const lac_call *call, const 
     int64_t tokens = smaller(panel->tokens - first, panel->tile);
     float *out = panel->packed + (tile_number * k + begin) * panel->tile; /* [end - begin][tile] */
     if (tokens < panel->tile) memset(out, 0, (size_t)((end - begin) * panel->tile) * sizeof *out);
-    for (int64_t t = 0; t < tokens; ++t) {
-        pack_token(problem, call, panel->first + first + t, begin, end, panel->tile, out + t);
-    }
+    if (problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR)
+        pack_feature_major(problem, call, panel->first + first, tokens, begin, end, panel->tile, out);
+    else
+        pack_token_major(problem, call, panel->first + first, tokens, begin, end, panel->tile, out);
 }
 
 /* ---- sums */

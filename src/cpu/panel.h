@@ -33,6 +33,10 @@ uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile);
 /* The panel that begins at token `first`, its storage at the beginning of the call's workspace. */
 lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int tile, int64_t first);
 
+/* Stored columns [begin, end) of one token, widened to fp32. */
+void lac_cpu_load_token(const lac_problem *problem, const lac_call *call, int64_t token, int64_t begin, int64_t end,
+                        float *out);
+
 /* Packing is done in strips of columns, so that threads can share it: lac_cpu_strips of them, each by one call. */
 int64_t lac_cpu_strips(const lac_problem *problem, const lac_cpu_panel *panel);
 void lac_cpu_pack_strip(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t strip);

@@ -42,6 +42,21 @@ typedef struct lac_cpu_stream_call {
     float *sums;             /* [rows][vectors * lanes]                                 */
 } lac_cpu_stream_call;
 
+/* Dataflow "expand": one row of W against a few tokens, columns along the vector.
+ *
+ *     sums[t] = sum over the columns j whose bit is set of value[number of set bits below j] * x[t][j] */
+enum { LAC_CPU_EXPAND_TOKENS = 8 };
+typedef struct lac_cpu_expand_call {
+    int tokens;      /* 1 to LAC_CPU_EXPAND_TOKENS                                             */
+    lac_dtype dtype; /* of values                                                              */
+    int64_t columns;
+    const uint8_t *mask; /* a bit a column, whole 64-bit words                                     */
+    const void *values;  /* those kept; a vector beyond them is read, and not used                 */
+    const float *x;      /* [tokens][columns], x_stride apart, padded with zeros to whole vectors  */
+    int64_t x_stride;
+    float *sums; /* [tokens]                                                               */
+} lac_cpu_expand_call;
+
 /* The end of every dataflow: `count` sums of one token (adjacent outputs) or of one output (adjacent tokens) become
  * act(alpha * sum + bias) + beta * c in y. */
 typedef struct lac_cpu_finish_call {
@@ -66,6 +81,7 @@ typedef struct lac_cpu_unit {
     void (*broadcast)(const lac_cpu_broadcast_call *call);
     int stream_vectors[2]; /* the most beside 1 row, beside 4 */
     void (*stream)(const lac_cpu_stream_call *call);
+    void (*expand)(const lac_cpu_expand_call *call);
     void (*finish)(const lac_cpu_finish_call *call);
 } lac_cpu_unit;
 

@@ -1,6 +1,7 @@
 /* unit_body.h - all the inner loops of one vector unit and the table that names them. unit_<name>.c includes this under
  * the compiler flags of its unit, and nothing else does. */
 #include "cpu/broadcast_body.h"
+#include "cpu/expand_body.h"
 #include "cpu/finish_body.h"
 #include "cpu/stream_body.h"
 
@@ -18,5 +19,6 @@ const lac_cpu_unit LAC_UNIT_TABLE(LAC_UNIT_NAME) = {
     .broadcast = lac_broadcast,
     .stream_vectors = {LAC_STREAM_VECTORS_1, LAC_STREAM_VECTORS_4},
     .stream = lac_stream,
+    .expand = lac_expand_any,
     .finish = lac_finish,
 };
