@@ -13,10 +13,11 @@ openmp=ON
 case $kind in
 address)
     sanitizers=address,undefined
-    # libomp keeps its threads' memory until the end of the process, which is no leak of ours
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}
     UBSAN_OPTIONS=print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
-    export ASAN_OPTIONS UBSAN_OPTIONS
+    # quoted, since a space in the path would end the option
+    LSAN_OPTIONS="suppressions='$PWD/scripts/lsan.supp':print_suppressions=0${LSAN_OPTIONS:+:$LSAN_OPTIONS}"
+    export ASAN_OPTIONS UBSAN_OPTIONS LSAN_OPTIONS
     ;;
 thread)
     sanitizers=thread
