@@ -15,8 +15,10 @@ address)
     sanitizers=address,undefined
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}
     UBSAN_OPTIONS=print_stacktrace=1${UBSAN_OPTIONS:+:$UBSAN_OPTIONS}
-    # quoted, since a space in the path would end the option
+    # quoted for the sanitizer, since a space in the path would end the option
+    # shellcheck disable=SC2089
     LSAN_OPTIONS="suppressions='$PWD/scripts/lsan.supp':print_suppressions=0${LSAN_OPTIONS:+:$LSAN_OPTIONS}"
+    # shellcheck disable=SC2090
     export ASAN_OPTIONS UBSAN_OPTIONS LSAN_OPTIONS
     ;;
 thread)
