@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_COLUMNS = 12 };
+enum { MAX_COLUMNS = 32 };
 
 struct cli_table {
     size_t columns, rows, capacity;
@@ -128,7 +128,7 @@ static void set_cell(cli_table *table, char **row, size_t column, char *text)
 cli_table *cli_table_create(const char *titles, const char *align)
 {
     cli_table *table = cli_allocate(sizeof *table);
-    *table = (cli_table){.columns = strlen(align)};
+    *table = (cli_table){.columns = strnlen(align, MAX_COLUMNS)};
     memcpy(table->align, align, table->columns);
     char **row = add_row(table);
     for (size_t i = 0; i < table->columns; i++) {
