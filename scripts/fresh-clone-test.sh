@@ -27,7 +27,7 @@ set -eu
 where=$1 bundle=$2
 mkdir -p "$where/some folder"
 cd "$where/some folder"
-git clone --quiet "$bundle" lacuna
+git -c advice.detachedHead=false clone --quiet "$bundle" lacuna
 cd lacuna
 for target in test demo; do
     begin=$(date +%s)
