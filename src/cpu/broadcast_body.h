@@ -34,22 +34,27 @@ LAC_INLINE void lac_broadcast_tile(const int tokens, const int vectors, const la
     const char *values = call->values;
     const int64_t slot_bytes = (int64_t)width * (dtype == LAC_DTYPE_F32 ? 4 : 2);
     lac_vec sum[MOST][LAC_BROADCAST_VECTORS];
-    for (int t = 0; t < tokens; ++t)
-        for (int v = 0; v < vectors; ++v)
-            sum[t][v] = call->fresh ? lac_vec_zero() : lac_vec_load(call->sums + t * width + v * LAC_LANES);
+    LAC_UNROLL
+    for (int t = 0; t < tokens; ++t) LAC_UNROLL
+    for (int v = 0; v < vectors; ++v)
+        sum[t][v] = call->fresh ? lac_vec_zero() : lac_vec_load(call->sums + t * width + v * LAC_LANES);
     for (int64_t s = 0; s < slots; ++s, values += slot_bytes) {
         const float *x = call->packed + (int64_t)columns[s] * tokens; /* [tokens] */
         __asm__("" : "+r"(x)); /* one address for all the broadcasts, instead of one each on the FMA's own ports */
         __builtin_prefetch(values + LAC_BROADCAST_AHEAD);
         lac_vec weight[LAC_BROADCAST_VECTORS];
+        LAC_UNROLL
         for (int v = 0; v < vectors; ++v) weight[v] = lac_vec_load_as(dtype, values, v * LAC_LANES);
+        LAC_UNROLL
         for (int t = 0; t < tokens; ++t) {
             lac_vec one = lac_vec_repeat(x + t);
+            LAC_UNROLL
             for (int v = 0; v < vectors; ++v) sum[t][v] = lac_vec_fma(one, weight[v], sum[t][v]);
         }
     }
-    for (int t = 0; t < tokens; ++t)
-        for (int v = 0; v < vectors; ++v) lac_vec_store(call->sums + t * width + v * LAC_LANES, sum[t][v]);
+    LAC_UNROLL
+    for (int t = 0; t < tokens; ++t) LAC_UNROLL
+    for (int v = 0; v < vectors; ++v) lac_vec_store(call->sums + t * width + v * LAC_LANES, sum[t][v]);
 }
 
 LAC_INLINE void lac_broadcast_vectors(const int tokens, const lac_dtype dtype, const lac_cpu_broadcast_call *call)

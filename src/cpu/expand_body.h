@@ -107,18 +107,22 @@ LAC_INLINE void lac_expand_row(const int tokens, const lac_dtype dtype, const la
     /* Two sums a token while there are few: the FMA's latency would show otherwise. */
     const int twice = tokens <= 4 ? 2 : 1;
     lac_vec sum[LAC_CPU_EXPAND_TOKENS][2];
+    LAC_UNROLL
     for (int t = 0; t < tokens; ++t) sum[t][0] = sum[t][1] = lac_vec_zero();
     for (int64_t i = 0; i < vectors; i += twice) {
+        LAC_UNROLL
         for (int half = 0; half < twice; ++half) {
             if (half && i + 1 == vectors) break;
             unsigned bits = lac_expand_bits(call->mask, i + half);
             lac_vec weight = lac_expand(lac_vec_load_as(dtype, call->values, at), bits);
             at += __builtin_popcount(bits);
+            LAC_UNROLL
             for (int t = 0; t < tokens; ++t)
                 sum[t][half] =
                     lac_vec_fma(weight, lac_vec_load(call->x + t * call->x_stride + (i + half) * LAC_LANES), sum[t][half]);
         }
     }
+    LAC_UNROLL
     for (int t = 0; t < tokens; ++t) call->sums[t] = lac_expand_total(sum[t][0]) + lac_expand_total(sum[t][1]);
 }
 

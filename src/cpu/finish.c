@@ -1,76 +1,115 @@
-/* finish.c - hands a tile of sums to the unit's finishing loop in runs that are adjacent in Y: along the outputs when Y
- * is token-major, along the tokens when it is feature-major. */
+/* finish.c - hands a tile of sums to the unit's finishing loop in runs: along the outputs when Y is token-major, along the
+ * tokens when it is feature-major. Outputs of shuffled rows are adjacent in the tile but not in Y; a run of them is finished
+ * beside Y and then put where it belongs. */
 #include "cpu/finish.h"
 
 #include "core/dtype.h"
 #include "format/weight.h"
 
-static const void *element(const void *data, lac_dtype dtype, int64_t at)
-{
-    return data ? (const char *)data + (size_t)at * lac_dtype_size(dtype) : NULL;
-}
+/* Outputs in a run. */
+enum { RUN = 64 };
 
 typedef struct finisher {
     const lac_cpu_unit *unit;
     const lac_plan_options *options;
     const lac_call *call;
+    const uint32_t *row_perm; /* [n] or NULL */
 } finisher;
 
-/* `at` and `at_c` are the element numbers of the run's first result in Y and C. */
-static void finish_run(const finisher *f, const float *sums, int64_t stride, int64_t count, const float *bias, float one_bias,
-                       int64_t at, int64_t at_c)
+static const void *element(const void *data, lac_dtype dtype, int64_t at)
 {
-    lac_cpu_finish_call run = {.count = count,
-                               .sums = sums,
-                               .stride = stride,
-                               .alpha = f->call->alpha,
-                               .beta = f->call->beta,
-                               .bias = bias,
-                               .one_bias = one_bias,
-                               .activation = f->options->activation,
-                               .c = element(f->call->c, f->options->c_dtype, at_c),
-                               .c_dtype = f->options->c_dtype,
-                               .y_dtype = f->options->y_dtype,
-                               .y = (void *)element(f->call->y, f->options->y_dtype, at)};
-    f->unit->finish(&run);
+    return (const char *)data + (size_t)at * lac_dtype_size(dtype);
 }
 
-static float bias_of(const finisher *f, int64_t output)
+static int64_t output_of(const finisher *f, int64_t stored) { return f->row_perm ? (int64_t)f->row_perm[stored] : stored; }
+
+/* What every run of the call has in common. */
+static lac_cpu_finish_call run_of(const finisher *f, int64_t count, const float *sums, int64_t stride)
 {
-    return f->call->bias ? (float)lac_load_f64(f->call->bias, f->options->bias_dtype, output) : 0.0f;
+    return (lac_cpu_finish_call){.count = count,
+                                 .sums = sums,
+                                 .stride = stride,
+                                 .alpha = f->call->alpha,
+                                 .beta = f->call->beta,
+                                 .activation = f->options->activation,
+                                 .c_dtype = f->options->c_dtype,
+                                 .y_dtype = f->options->y_dtype};
+}
+
+/* Elements of 2 or 4 bytes from, and to, the places of a token's outputs. */
+static void take_outputs(const void *row, lac_dtype dtype, const uint32_t *outputs, int count, void *run)
+{
+    if (lac_dtype_size(dtype) == 4)
+        for (int i = 0; i < count; ++i) ((float *)run)[i] = ((const float *)row)[outputs[i]];
+    else
+        for (int i = 0; i < count; ++i) ((uint16_t *)run)[i] = ((const uint16_t *)row)[outputs[i]];
+}
+
+static void put_outputs(const void *run, lac_dtype dtype, const uint32_t *outputs, int count, void *row)
+{
+    if (lac_dtype_size(dtype) == 4)
+        for (int i = 0; i < count; ++i) ((float *)row)[outputs[i]] = ((const float *)run)[i];
+    else
+        for (int i = 0; i < count; ++i) ((uint16_t *)row)[outputs[i]] = ((const uint16_t *)run)[i];
+}
+
+/* Token-major: `rows` outputs of one token after another. */
+static void finish_tokens(const finisher *f, const lac_cpu_tile *tile, int64_t first_token, int64_t tokens, int row, int rows)
+{
+    const lac_call *call = f->call;
+    int64_t stored = tile->first_row + row;
+    float bias[RUN];
+    union {
+        float wide[RUN];
+        uint16_t narrow[RUN];
+    } c_run, y_run;
+    for (int i = 0; i < rows && call->bias; ++i)
+        bias[i] = (float)lac_load_f64(call->bias, f->options->bias_dtype, output_of(f, stored + i));
+    for (int64_t t = 0; t < tokens; ++t) {
+        int64_t at = (first_token + t) * call->ldy, at_c = (first_token + t) * call->ldc;
+        lac_cpu_finish_call run =
+            run_of(f, rows, tile->sums + row * tile->row_stride + t * tile->token_stride, tile->row_stride);
+        run.bias = call->bias ? bias : NULL;
+        if (!f->row_perm) {
+            run.y = (void *)element(call->y, f->options->y_dtype, at + stored);
+            if (call->c) run.c = element(call->c, f->options->c_dtype, at_c + stored);
+            f->unit->finish(&run);
+            continue;
+        }
+        const uint32_t *outputs = f->row_perm + stored;
+        run.y = &y_run;
+        if (call->c) {
+            take_outputs(element(call->c, f->options->c_dtype, at_c), f->options->c_dtype, outputs, rows, &c_run);
+            run.c = &c_run;
+        }
+        f->unit->finish(&run);
+        put_outputs(&y_run, f->options->y_dtype, outputs, rows, (void *)element(call->y, f->options->y_dtype, at));
+    }
+}
+
+/* Feature-major: the tokens of one output. */
+static void finish_output(const finisher *f, const lac_cpu_tile *tile, int64_t first_token, int64_t tokens, int row)
+{
+    const lac_call *call = f->call;
+    int64_t output = output_of(f, tile->first_row + row);
+    lac_cpu_finish_call run = run_of(f, tokens, tile->sums + row * tile->row_stride, tile->token_stride);
+    if (call->bias) run.one_bias = (float)lac_load_f64(call->bias, f->options->bias_dtype, output);
+    if (call->c) run.c = element(call->c, f->options->c_dtype, output * call->ldc + first_token);
+    run.y = (void *)element(call->y, f->options->y_dtype, output * call->ldy + first_token);
+    f->unit->finish(&run);
 }
 
 void lac_cpu_finish_tile(const lac_cpu_unit *unit, const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel,
                          const lac_cpu_tile *tile)
 {
-    enum { MOST_ROWS = 64 };
-    const finisher f = {unit, &problem->options, call};
-    const uint32_t *row_perm = problem->weight->part[LAC_PART_ROW_PERM].data; /* [n] or NULL */
+    const finisher f = {unit, &problem->options, call, problem->weight->part[LAC_PART_ROW_PERM].data};
     int64_t left = panel->tokens - tile->first_token;
     int64_t tokens = left < panel->tile ? left : panel->tile;
     int64_t first_token = panel->first + tile->first_token;
-    bool along_outputs = problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR && !row_perm;
-    for (int row = 0; row < tile->rows && along_outputs; row += MOST_ROWS) {
-        int rows = tile->rows - row < MOST_ROWS ? tile->rows - row : MOST_ROWS;
-        int64_t output = tile->first_row + row;
-        float bias[MOST_ROWS];
-        if (call->bias) lac_load_run_f32(call->bias, problem->options.bias_dtype, output, 1, rows, bias);
-        for (int64_t t = 0; t < tokens; ++t) {
-            const float *sums = tile->sums + row * tile->row_stride + t * tile->token_stride;
-            finish_run(&f, sums, tile->row_stride, rows, call->bias ? bias : NULL, 0.0f, (first_token + t) * call->ldy + output,
-                       (first_token + t) * call->ldc + output);
-        }
+    if (problem->options.y_layout == LAC_LAYOUT_FEATURE_MAJOR) {
+        for (int row = 0; row < tile->rows; ++row) finish_output(&f, tile, first_token, tokens, row);
+        return;
     }
-    for (int row = 0; row < tile->rows && !along_outputs; ++row) {
-        int64_t output = row_perm ? (int64_t)row_perm[tile->first_row + row] : tile->first_row + row;
-        const float *sums = tile->sums + row * tile->row_stride;
-        if (problem->options.y_layout == LAC_LAYOUT_FEATURE_MAJOR) {
-            finish_run(&f, sums, tile->token_stride, tokens, NULL, bias_of(&f, output), output * call->ldy + first_token,
-                       output * call->ldc + first_token);
-            continue;
-        }
-        for (int64_t t = 0; t < tokens; ++t) /* shuffled rows of a token-major Y: no two are adjacent */
-            finish_run(&f, sums + t * tile->token_stride, 1, 1, NULL, bias_of(&f, output),
-                       (first_token + t) * call->ldy + output, (first_token + t) * call->ldc + output);
-    }
+    for (int row = 0; row < tile->rows; row += RUN)
+        finish_tokens(&f, tile, first_token, tokens, row, tile->rows - row < RUN ? tile->rows - row : RUN);
 }

@@ -30,26 +30,32 @@ LAC_INLINE void lac_stream_tile(const int rows, const int vectors, const lac_cpu
     const uint16_t *columns = call->columns;
     const float *values = call->values;
     lac_vec sum[MOST_ROWS][MOST_VECTORS];
-    for (int r = 0; r < rows; ++r)
-        for (int v = 0; v < vectors; ++v)
-            sum[r][v] = call->fresh ? lac_vec_zero() : lac_vec_load(call->sums + r * width + v * LAC_LANES);
+    LAC_UNROLL
+    for (int r = 0; r < rows; ++r) LAC_UNROLL
+    for (int v = 0; v < vectors; ++v)
+        sum[r][v] = call->fresh ? lac_vec_zero() : lac_vec_load(call->sums + r * width + v * LAC_LANES);
     for (int64_t s = 0; s < slots; ++s, values += rows) {
         const float *x = call->packed + (int64_t)columns[s] * width; /* [width] */
         __asm__("" : "+r"(x));                                       /* one address for all the loads */
         if (rows == 1) {
             lac_vec weight = lac_vec_repeat(values);
+            LAC_UNROLL
             for (int v = 0; v < vectors; ++v) sum[0][v] = lac_vec_fma(weight, lac_vec_load(x + v * LAC_LANES), sum[0][v]);
         } else {
             lac_vec tokens[MOST_VECTORS];
+            LAC_UNROLL
             for (int v = 0; v < vectors; ++v) tokens[v] = lac_vec_load(x + v * LAC_LANES);
+            LAC_UNROLL
             for (int r = 0; r < rows; ++r) {
                 lac_vec weight = lac_vec_repeat(values + r);
+                LAC_UNROLL
                 for (int v = 0; v < vectors; ++v) sum[r][v] = lac_vec_fma(weight, tokens[v], sum[r][v]);
             }
         }
     }
-    for (int r = 0; r < rows; ++r)
-        for (int v = 0; v < vectors; ++v) lac_vec_store(call->sums + r * width + v * LAC_LANES, sum[r][v]);
+    LAC_UNROLL
+    for (int r = 0; r < rows; ++r) LAC_UNROLL
+    for (int v = 0; v < vectors; ++v) lac_vec_store(call->sums + r * width + v * LAC_LANES, sum[r][v]);
 }
 
 #define LAC_STREAM_CASE(rows, vectors)                                                                                         \

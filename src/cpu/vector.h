@@ -18,6 +18,13 @@
 
 #define LAC_INLINE static inline __attribute__((always_inline, unused))
 
+/* Before a loop of constant length over an array of vectors: written out early, so that the array stays in registers. */
+#if defined(__clang__)
+#define LAC_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define LAC_UNROLL _Pragma("GCC unroll 24")
+#endif
+
 #if defined(__AVX512F__)
 
 #include <immintrin.h>

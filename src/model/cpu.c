@@ -12,12 +12,14 @@ static const double STORE = 4.0e-9;  /* an element of Y through the epilogue    
 static const double START = 0.5e-6;  /* a call                                                            */
 static const double FORK = 5.0e-6;   /* waking the other threads                                          */
 
+/* The vector kernels on one lane. */
+static const double SCALAR_PRODUCT = 0.8e-9;
 /* Vector FMAs a second of one core: two pipes, most of the time. */
 static const double VECTOR_FMA_RATE = 4.5e9;
 static const double VECTOR_STORE = 0.7e-9; /* an element of Y through the unit's finishing loop */
 
 /* Bytes a second: one core cannot draw all that the memory gives, a few together can. */
-static const double CORE_BANDWIDTH = 8e9, MEMORY_BANDWIDTH = 40e9;
+static const double CORE_BANDWIDTH = 9e9, MEMORY_BANDWIDTH = 300e9;
 /* From the last-level cache, when all of it fits there. */
 static const double CACHE_SPEEDUP = 3.0;
 
@@ -46,6 +48,6 @@ lac_cost lac_model_cpu_vector_cost(const lac_device_info *device, const lac_cpu_
 {
     /* Two FMAs or two loads a cycle, whichever there is more of. */
     double busy = work->loads > 1.0 ? work->loads : 1.0;
-    double product = busy / (VECTOR_FMA_RATE * work->lanes);
+    double product = work->lanes > 1 ? busy / (VECTOR_FMA_RATE * work->lanes) : SCALAR_PRODUCT;
     return bounded(device, work, work->products * product + work->packed * PACK + work->stored * VECTOR_STORE);
 }
