@@ -97,6 +97,7 @@ typedef struct bench_options {
     void (*on_row)(void *user, const bench_row *row);
     void (*on_progress)(void *user, uint64_t done, uint64_t total, const char *what);
     void (*on_message)(void *user, const char *message); /* what went wrong, was left out or is worth knowing */
+    void (*on_notice)(void *user, const char *notice);   /* the end of a run that went well: how far to trust it      */
     int (*should_stop)(void *user);                      /* asked between calls                              */
 } bench_options;
 

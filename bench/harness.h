@@ -38,8 +38,10 @@ typedef struct bench_session {
     char device_info[640];
     double deadline; /* in bench_seconds; infinite without --max-seconds */
     uint64_t cells_done, cells_total;
-    int wrong; /* how many contenders were refused */
-    int rows;  /* how many were reported           */
+    int wrong;            /* how many contenders were refused */
+    int rows;             /* how many were reported           */
+    double timed_seconds; /* spent in bench_time                          */
+    int64_t preempted;    /* how often a thread lost its core in that time */
 } bench_session;
 
 /* What each output of some tokens must be, and a cheap sum over all outputs for the other tokens. */

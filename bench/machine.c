@@ -51,20 +51,22 @@ void bench_machine_describe(const lac_device_info *device, const bench_ceiling *
 {
     struct utsname system;
     char pages[16], clock[48] = "", model[128];
+    double load = 0;
     if (uname(&system)) memset(&system, 0, sizeof system);
     huge_pages(pages, sizeof pages);
     double mhz = device->kind == LAC_DEVICE_KIND_CPU ? current_clock() : 0;
     const char *waiting = getenv("OMP_WAIT_POLICY"); /* passive threads wake up late: that must show */
     if (mhz > 0) snprintf(clock, sizeof clock, " clock_mhz=%.0f;", mhz);
+    if (getloadavg(&load, 1) != 1) load = 0;
     snprintf(model, sizeof model, "%s", device->model);
     for (char *c = model; *c; c++)
         if (*c == ';' || *c == ',') *c = ' ';
     snprintf(buffer, size,
              "model=%s; cores=%d; vector=%s;%s cache_bytes=%llu; peak_gflops=%.1f; memory_gbytes=%.1f; cache_gbytes=%.1f; "
-             "huge_pages=%s; omp_wait=%s; lacuna=%s; system=%s %s %s%s%s",
+             "huge_pages=%s; omp_wait=%s; load=%.2f; lacuna=%s; system=%s %s %s%s%s",
              model, (int)device->cores, device->vector_unit, clock, (unsigned long long)bench_machine_cache_bytes(device),
              ceiling->flops / 1e9, ceiling->memory_bytes / 1e9, ceiling->cache_bytes / 1e9, pages,
-             waiting && *waiting ? waiting : "unset", lac_version(), system.sysname, system.release, system.machine,
+             waiting && *waiting ? waiting : "unset", load, lac_version(), system.sysname, system.release, system.machine,
              *baseline ? "; " : "", baseline);
 }
 

@@ -228,15 +228,34 @@ static void write_table_row(FILE *to, const bench_row *row)
 
 static void write_table(const report *r)
 {
-    static const char *const titles[] = {
-        "m",      "n",        "k",       "pattern",      "sparsity",         "dtype", "layout",  "kernel",        "time us",
-        "spread", "dense us", "speedup", "GFLOP/s real", "dense-equivalent", "GB/s",  "ceiling", "error / bound", "threads",
-        "cache"};
+    static const struct {
+        const char *title;
+        int is_text; /* to the left */
+    } columns[] = {{"m", 0},
+                   {"n", 0},
+                   {"k", 0},
+                   {"pattern", 1},
+                   {"sparsity", 0},
+                   {"dtype", 1},
+                   {"layout", 1},
+                   {"kernel", 1},
+                   {"time us", 0},
+                   {"spread", 0},
+                   {"dense us", 0},
+                   {"speedup", 0},
+                   {"GFLOP/s real", 0},
+                   {"dense-equivalent", 0},
+                   {"GB/s", 0},
+                   {"ceiling", 0},
+                   {"error / bound", 0},
+                   {"threads", 0},
+                   {"cache", 1}};
     fputs("<section><h2>Every result</h2>\n<p>Click a title to sort.</p>\n<div class=\"scroll\"><table "
           "class=\"sort\"><thead><tr>",
           r->to);
-    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
-        fprintf(r->to, "<th><button type=\"button\">%s</button></th>", titles[i]);
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        fprintf(r->to, "<th%s><button type=\"button\">%s</button></th>", columns[i].is_text ? " class=\"l\"" : "",
+                columns[i].title);
     fputs("</tr></thead>\n<tbody>\n", r->to);
     for (size_t i = 0; i < r->rows->count; i++) write_table_row(r->to, &r->rows->items[i]);
     fputs("</tbody></table></div></section>\n", r->to);

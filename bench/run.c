@@ -209,6 +209,19 @@ static int is_done(const bench_shapes *shapes, size_t index)
     return 0;
 }
 
+/* On a quiet machine a thread keeps its core for seconds. Where it does not, threads that wait for each other lose whole
+ * time slices, and ratios say more about the scheduler than about kernels. */
+static void warn_when_busy(const bench_session *session)
+{
+    double rate = (double)session->preempted / (session->timed_seconds * session->threads);
+    if (!session->options->on_notice || !session->rows || !(rate > 10)) return;
+    char notice[256];
+    snprintf(notice, sizeof notice,
+             "The machine was busy: each thread lost its core %.0f times a second. Times and ratios are not to be trusted.",
+             rate);
+    session->options->on_notice(session->options->user, notice);
+}
+
 bench_status bench_run(const bench_options *options)
 {
     bench_session session = {.options = options, .deadline = INFINITY};
@@ -223,6 +236,7 @@ bench_status bench_run(const bench_options *options)
     if (!result && left && bench_seconds() > session.deadline)
         bench_say(&session, "time is up: %llu of %llu problems were left out", (unsigned long long)left,
                   (unsigned long long)session.cells_total);
+    warn_when_busy(&session);
     if (!result && session.wrong) result = BENCH_WRONG;
     if (!result && !session.rows) {
         bench_say(&session, "nothing was timed");

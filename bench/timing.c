@@ -5,6 +5,7 @@
  * quick calls: it wakes the threads. Rounds go on until every median and every spread stand still, or time is up. */
 #include <math.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "harness.h"
@@ -134,10 +135,18 @@ static int is_enough(const bench_session *session, const bench_contender *conten
     return settled || (!few && elapsed > PATIENCE * least * (double)count);
 }
 
+/* How often a thread of this process had to give its core to somebody else. */
+static int64_t count_preemptions(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) ? 0 : (int64_t)usage.ru_nivcsw;
+}
+
 int bench_time(bench_session *session, bench_contender *contenders, size_t count, int sweep, const char *what)
 {
     const bench_options *options = session->options;
     double begin = bench_seconds(), elapsed = 0;
+    int64_t preempted = count_preemptions();
     for (size_t i = 0; i < count; i++) {
         /* A first guess, which every turn corrects. */
         double start = bench_seconds();
@@ -158,5 +167,7 @@ int bench_time(bench_session *session, bench_contender *contenders, size_t count
                                  session->cells_total * 100, what);
     }
     for (size_t i = 0; i < count; i++) summarise(&contenders[i]);
+    session->preempted += count_preemptions() - preempted;
+    session->timed_seconds += bench_seconds() - begin;
     return 0;
 }

@@ -188,6 +188,14 @@ static void on_message(void *user, const char *message)
     cli_error(NULL, NULL, "%s", message);
 }
 
+/* Beside the table, which it is about; a CSV has the load in its device_info. */
+static void on_notice(void *user, const char *notice)
+{
+    bench_work *work = user;
+    cli_progress_finish(&work->progress);
+    if (work->table) printf("%s\n", notice);
+}
+
 static void on_progress(void *user, uint64_t done, uint64_t total, const char *what)
 {
     cli_progress_show(&((bench_work *)user)->progress, done, total, what);
@@ -346,6 +354,7 @@ static int run_benchmark(bench_work *work)
                            .on_row = on_row,
                            .on_progress = on_progress,
                            .on_message = on_message,
+                           .on_notice = on_notice,
                            .should_stop = should_stop};
     cli_interrupt_catch();
     cli_progress_start(&work->progress, s->progress);

@@ -52,21 +52,24 @@ class Page(html.parser.HTMLParser):
 
 
 class Bench(Case):
-    def bench(self, *arguments, status=0, blas=FAKE, **environment):
-        """Runs quickly and returns both outputs. Without a baseline unless `blas` names one."""
+    def bench(self, *arguments, status=0, blas=FAKE, cold=False, **environment):
+        """Runs quickly, which warm is, and returns both outputs."""
         environment["LAC_OPENBLAS"] = blas
-        return self.run_lacuna("bench", *arguments, "--min-time", "0.002", status=status, environment=environment)
+        warm = [] if cold else ["--warm"]
+        return self.run_lacuna("bench", *arguments, *warm, "--min-time", "0.002", status=status, environment=environment)
 
-    def rows(self, *arguments, status=0, **environment):
-        self.bench(*arguments, "--csv", "out.csv", status=status, **environment)
+    def rows(self, *arguments, status=0, cold=False, **environment):
+        self.bench(*arguments, "--csv", "out.csv", status=status, cold=cold, **environment)
         with open(self.path("out.csv"), newline="") as file:
             return list(csv.DictReader(file))
 
     def test_columns_and_numbers(self):
-        rows = self.rows("16,64,96", "1,64,96", "-p", "2:4,vw32:8:32", "--threads", "1", LAC_COMMIT="cafe")
+        rows = self.rows("16,64,96", "1,64,96", "-p", "2:4,vw32:8:32", "--threads", "1", cold=True, LAC_COMMIT="cafe")
         with open(self.path("out.csv")) as file:
             self.assertEqual(file.readline().rstrip("\n"), COLUMNS)
-        self.assertEqual([(r["m"], r["pattern"]) for r in rows], [("16", "2:4"), ("1", "2:4"), ("16", "vw32:8:32"), ("1", "vw32:8:32")])
+        self.assertEqual(
+            [(r["m"], r["pattern"]) for r in rows], [("16", "2:4"), ("1", "2:4"), ("16", "vw32:8:32"), ("1", "vw32:8:32")]
+        )
         for row in rows:
             m, n, k = int(row["m"]), int(row["n"]), int(row["k"])
             time, dense = float(row["time_us"]), float(row["dense_us"])
@@ -84,7 +87,14 @@ class Bench(Case):
                 [row[c] for c in ["device", "dtype", "precision", "layout", "threads", "cache", "commit"]],
                 ["cpu", "f32", "strict", "token", "1", "cold", "cafe"],
             )
-            for part in ["model=", "cores=", "vector=", "peak_gflops=", "memory_gbytes=", "openblas=9.9.9; openblas_core=Plainloops"]:
+            for part in [
+                "model=",
+                "cores=",
+                "vector=",
+                "peak_gflops=",
+                "memory_gbytes=",
+                "openblas=9.9.9; openblas_core=Plainloops",
+            ]:
                 self.assertIn(part, row["device_info"])
 
     def test_extended_columns_and_standard_output(self):
@@ -111,8 +121,12 @@ class Bench(Case):
                 self.assertEqual(row["dense_name"].endswith("_widened"), row["dtype"] != "f32")
 
     def test_warm_and_cold(self):
-        self.assertEqual({r["cache"] for r in self.rows("2,32,32", "-p", "2:4", "--warm")}, {"warm"})
-        self.assertEqual({r["cache"] for r in self.rows("2,32,32", "-p", "2:4")}, {"cold"})
+        self.assertEqual({r["cache"] for r in self.rows("2,32,32", "-p", "2:4", cold=False)}, {"warm"})
+        self.assertEqual({r["cache"] for r in self.rows("2,32,32", "-p", "2:4", cold=True)}, {"cold"})
+        # Large enough that copies do instead of sweeps.
+        self.assertEqual(
+            {r["cache"] for r in self.rows("1,1024,1024", "-p", "vw32:8:32", "--peer", PEER_CSR, cold=True)}, {"cold"}
+        )
 
     def test_kernels(self):
         every = self.rows("8,64,64", "-p", "2:4", "--kernel", "all")
@@ -181,7 +195,9 @@ class Bench(Case):
         self.assertIn("lac_peer_version", error)
 
     def test_shape_files(self):
-        rows = self.rows("--shapes", os.path.join(SHAPES, "shflbw_conv_resnet50.csv"), "--max-m", "1", "-p", "2:4", "--baseline", "none")
+        rows = self.rows(
+            "--shapes", os.path.join(SHAPES, "shflbw_conv_resnet50.csv"), "--max-m", "1", "-p", "2:4", "--baseline", "none"
+        )
         self.assertEqual({r["m"] for r in rows}, {"1"})
         self.assertEqual((rows[0]["n"], rows[0]["k"]), ("64", str(3 * 7 * 7)))
         with open(self.path("s.csv"), "w") as file:
@@ -232,12 +248,21 @@ class Bench(Case):
         arguments = ["1,64,64", "16,64,64", "-p", "2:4,1:4,vw32:8:32", "--csv", "out.csv", "--extended"]
         self.bench(*arguments, "--report", "run.html", "--peer", PEER_CSR)
         text, page = self.check_page("run.html")
-        for title in ["Speedup against sparsity", "Where it wins", "Time per token against batch", "Roofline", "Predicted against measured", "Every result"]:
+        for title in [
+            "Speedup against sparsity",
+            "Where it wins",
+            "Time per token against batch",
+            "Roofline",
+            "Predicted against measured",
+            "Every result",
+        ]:
             self.assertIn("<h2>%s</h2>" % title, text)
         # One panel a shape, one a layer, heat map, roofline, prediction; the rest of the pictures are legends.
         charts = re.findall(r'<svg viewBox[^>]*aria-label="([^"]*)"', text)
         self.assertEqual(charts[:2], ["1 x 64 x 64", "16 x 64 x 64"])
-        self.assertEqual(charts[2:], ["Speedup by shape and pattern", "n 64, k 64", "Roofline", "Predicted against measured time"])
+        self.assertEqual(
+            charts[2:], ["Speedup by shape and pattern", "n 64, k 64", "Roofline", "Predicted against measured time"]
+        )
         self.assertEqual(page.classes.count("ideal"), 2)
         self.assertEqual(page.classes.count("cell"), 6)
         self.assertEqual(text.count("<tr>"), 1 + 12)
@@ -260,7 +285,12 @@ class Bench(Case):
         self.assertNotIn("<script>alert", text)
         self.assertIn("no baseline", text)
         self.assertIn("no predictions", text)
-        for content, words in [("", "empty"), ("a,b\n1,2\n", "no column 'device'"), (COLUMNS + "\n1,2\n", "cannot be read"), ('"open', "open quote")]:
+        for content, words in [
+            ("", "empty"),
+            ("a,b\n1,2\n", "no column 'device'"),
+            (COLUMNS + "\n1,2\n", "cannot be read"),
+            ('"open', "open quote"),
+        ]:
             with open(self.path("bad.csv"), "w") as file:
                 file.write(content)
             self.assertIn(words, self.run_lacuna("bench", "--from", "bad.csv", "--report", "x.html", status=2)[1])
@@ -282,7 +312,7 @@ class Bench(Case):
         self.assertIn("2 cells compared: 0 slower", out)
         out, _ = self.run_lacuna_raw(1, "bench", "--from", "out.csv", "--compare", "faster.csv")
         self.assertEqual(out.count("slower: "), 2)
-        self.assertIn("slower: 16,32,32 2:4 f32 token cold", out)
+        self.assertIn("slower: 16,32,32 2:4 f32 token warm", out)
         self.run_lacuna("bench", "--from", "out.csv", "--compare", "faster.csv", "--tolerance", "0.5")
         self.rows("8,32,32", "-p", "2:4")
         out, _ = self.run_lacuna_raw(2, "bench", "--from", "out.csv", "--compare", "same.csv")
