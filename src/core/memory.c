@@ -5,15 +5,25 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "core/status.h"
 
 enum { ALIGNMENT = 64 };
 
+/* Blocks of several huge pages ask for them: weights are read front to back, and with small pages the translation of
+ * addresses, not the memory, would set the pace. A kernel that has none to give ignores it. */
 static void *default_allocate(size_t bytes, void *user)
 {
+    enum { HUGE_PAGE = 2 << 20, LEAST_HUGE = 4 * HUGE_PAGE };
     (void)user;
-    return malloc(bytes);
+    if (bytes < LEAST_HUGE) return malloc(bytes);
+    size_t rounded = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    void *block = rounded < bytes ? NULL : aligned_alloc(HUGE_PAGE, rounded);
+#ifdef MADV_HUGEPAGE
+    if (block) madvise(block, rounded, MADV_HUGEPAGE);
+#endif
+    return block;
 }
 
 static void default_release(void *block, void *user)

@@ -17,10 +17,10 @@
 
 #include "core/dtype.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "cpu/finish.h"
 #include "cpu/panel.h"
-#include "cpu/parallel.h"
 #include "format/weight.h"
 
 /* A block's weights take 16 to 32 KiB: most of a first-level cache. */
@@ -288,7 +288,7 @@ lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opa
         const int64_t chunks = (tokens.tiles + step - 1) / step;
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
-            float *sums = scratch + (uint64_t)lac_thread_number() * floats;
+            float *sums = scratch + (uint64_t)lac_parallel_number() * floats;
             LAC_OMP(omp for schedule(static))
             for (int64_t strip = 0; strip < strips; ++strip) lac_cpu_pack_strip(problem, call, &tokens, strip);
             LAC_OMP(omp for schedule(dynamic))

@@ -12,11 +12,11 @@
 
 #include "core/dtype.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "cpu/finish.h"
 #include "cpu/kernels.h"
 #include "cpu/panel.h"
-#include "cpu/parallel.h"
 #include "format/weight.h"
 
 /* Rows in a work item. */
@@ -150,7 +150,7 @@ lac_status lac_cpu_expand_execute(const lac_problem *problem, const void *opaque
     (void)threads; /* unused without OpenMP */
     LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
     {
-        float *sums = scratch + (int64_t)lac_thread_number() * ITEM_ROWS * LAC_CPU_EXPAND_TOKENS;
+        float *sums = scratch + (int64_t)lac_parallel_number() * ITEM_ROWS * LAC_CPU_EXPAND_TOKENS;
         LAC_OMP(omp for schedule(static))
         for (int64_t token = 0; token < problem->m; ++token) widen_token(problem, call, token, x + token * x_stride(problem));
         LAC_OMP(omp for schedule(static))

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/dtype.h"
-#include "cpu/parallel.h"
+#include "core/parallel.h"
 #include "format/weight.h"
 
 enum { STRIP_COLUMNS = 256 };
@@ -200,7 +200,7 @@ void lac_cpu_run(const lac_problem *problem, const void *state, const lac_call *
         const int64_t strips = lac_cpu_strips(problem, &panel);
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
-            const int thread = lac_thread_number();
+            const int thread = lac_parallel_number();
             LAC_OMP(omp for schedule(static))
             for (int64_t strip = 0; strip < strips; ++strip) lac_cpu_pack_strip(problem, call, &panel, strip);
             LAC_OMP(omp for schedule(static))

@@ -16,11 +16,11 @@
 #include "cpu/stream.h"
 
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "cpu/finish.h"
 #include "cpu/kernels.h"
 #include "cpu/panel.h"
-#include "cpu/parallel.h"
 #include "format/weight.h"
 
 /* Rows in a work item: over so many the block of X is used again. */
@@ -306,7 +306,7 @@ lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque
         const int64_t pieces = lac_cpu_strips(problem, &tokens);
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
-            float *sums = scratch + (int64_t)lac_thread_number() * ITEM_ROWS * tile;
+            float *sums = scratch + (int64_t)lac_parallel_number() * ITEM_ROWS * tile;
             LAC_OMP(omp for schedule(static))
             for (int64_t piece = 0; piece < pieces; ++piece) lac_cpu_pack_strip(problem, call, &tokens, piece);
             LAC_OMP(omp for schedule(dynamic))

@@ -7,13 +7,13 @@
 #include "core/dtype.h"
 #include "core/matrix.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "format/bits.h"
 #include "format/check.h"
 #include "format/convert.h"
 #include "format/index.h"
 #include "format/mask.h"
-#include "format/parallel.h"
 #include "format/values.h"
 #include "format/weight.h"
 
@@ -304,7 +304,7 @@ lac_status lac_weight_compress(const lac_matrix *dense, const lac_mask *mask, co
     lac_status status = lac_read_struct("options", options, &full, sizeof full);
     if (!status) status = prepare(dense, mask, &full, &job, &info);
     if (status) return status;
-    int threads = lac_parallel_threads(full.threads, job.geometry.row_groups, mask->n * mask->k), ready = 0;
+    int threads = lac_parallel_threads_for(full.threads, job.geometry.row_groups, mask->n * mask->k), ready = 0;
     compress_scratch *scratch = lac_allocate_zeroed((uint64_t)threads * sizeof *scratch);
     if (!scratch) return lac_fail_memory("compress", (uint64_t)threads * sizeof *scratch);
     while (!status && ready < threads) {

@@ -4,10 +4,10 @@
 #include "core/dtype.h"
 #include "core/matrix.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "format/convert.h"
 #include "format/index.h"
-#include "format/parallel.h"
 #include "format/values.h"
 #include "format/weight.h"
 
@@ -182,7 +182,7 @@ lac_status lac_weight_decompress(const lac_weight *weight, const lac_matrix *den
     lac_status status = prepare(weight, dense, &job);
     if (status) return status;
     int64_t row_groups = weight->geometry.units ? weight->geometry.row_groups : 0;
-    int threads = lac_parallel_threads(0, row_groups, job.dense.rows * job.dense.cols), ready = 0;
+    int threads = lac_parallel_threads_for(0, row_groups, job.dense.rows * job.dense.cols), ready = 0;
     decompress_scratch *scratch = lac_allocate_zeroed((uint64_t)threads * sizeof *scratch);
     if (!scratch) return lac_fail_memory("decompress", (uint64_t)threads * sizeof *scratch);
     while (!status && ready < threads) {

@@ -8,9 +8,6 @@
 /* Fewer elements than these are pruned on one thread unless the caller says otherwise. */
 enum { LEAST_SCANNED = 65536, LEAST_SEARCHED = 4096 };
 
-/* A matrix with fewer weights is pruned before threads have started: by itself it takes one. */
-enum { SERIAL_WEIGHTS = 1 << 16 };
-
 static lac_status resolve_options(const lac_prune_options *options, lac_prune_job *job)
 {
     lac_prune_options o;
@@ -38,7 +35,6 @@ lac_status lac_prune(const lac_matrix *dense, const lac_pattern *pattern, const 
     if (status != LAC_STATUS_OK) return status;
 
     job.pattern = *pattern;
-    if (job.threads == 0 && matrix.rows * matrix.cols < SERIAL_WEIGHTS) job.threads = 1;
     /* Waking threads costs more than a small matrix does; the searches do more work an element. */
     bool searches = pattern->family == LAC_FAMILY_VNM || pattern->family == LAC_FAMILY_SHUFFLED;
     if (job.threads == 0 && matrix.rows * matrix.cols < (searches ? LEAST_SEARCHED : LEAST_SCANNED)) job.threads = 1;

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
-#include "prune/parallel.h"
 #include "prune/prune.h"
 #include "prune/select.h"
 
@@ -66,8 +66,8 @@ static void gather_groups(shuffle_state *s)
     while (s->free_count > 0) {
         int64_t rows = s->free_count < g->unit_n ? s->free_count : g->unit_n;
         s->seed = s->free[0];
-        int threads = s->free_count * s->marks->words < SERIAL_WORDS ? 1 : lac_prune_threads(s->job->threads, s->free_count);
-        lac_prune_for_each(s->free_count, threads, count_overlap, s);
+        int threads = s->free_count * s->marks->words < SERIAL_WORDS ? 1 : lac_parallel_threads(s->job->threads, s->free_count);
+        lac_parallel_for_each(s->free_count, threads, count_overlap, s);
         s->overlap[0] = INT32_MAX; /* a row without marks gathers itself too */
         lac_select_top_32(s->overlap, s->free_count, rows, s->keep);
         int64_t left = 0;
@@ -193,7 +193,7 @@ static lac_status refine(shuffle_state *s, int rounds, uint32_t *copy, lac_worth
     int64_t tasks = (g->n + LANES - 1) / LANES;
     for (int round = 0; round < rounds; round++) {
         list_columns(s);
-        lac_prune_for_each(tasks, lac_prune_threads(job->threads, tasks), compute_gains, s);
+        lac_parallel_for_each(tasks, lac_parallel_threads(job->threads, tasks), compute_gains, s);
         memcpy(copy, s->perm, (size_t)g->n * sizeof *copy);
         if (exchange_rows(s) == 0) return LAC_STATUS_OK;
         lac_worth after;
@@ -272,7 +272,7 @@ static lac_status allocate_refinement(shuffle_state *s)
     uint64_t columns = groups * (uint64_t)g->selected * sizeof *s->columns, gains = (uint64_t)g->n * groups * sizeof *s->gain;
     s->lanes_at = (lac_source_buffer_bytes(&job->source, LANES, g->k) + 63) / 64 * 64;
     s->thread_bytes = s->lanes_at + k * LANES * sizeof(float) + (k + 7) / 8 * 8 * sizeof(double);
-    uint64_t block = s->thread_bytes * (uint64_t)lac_prune_threads(job->threads, (g->n + LANES - 1) / LANES);
+    uint64_t block = s->thread_bytes * (uint64_t)lac_parallel_threads(job->threads, (g->n + LANES - 1) / LANES);
     s->columns = lac_allocate(columns);
     s->gain = lac_allocate(gains);
     s->block = lac_allocate(block);

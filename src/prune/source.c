@@ -6,7 +6,7 @@
 
 #include "core/dtype.h"
 #include "core/matrix.h"
-#include "prune/parallel.h"
+#include "core/parallel.h"
 #include "prune/select.h"
 
 /* The scaled largest F64 weight is near 2^400: its square, summed over any matrix, fits, and so does the square of a
@@ -16,7 +16,7 @@ enum { SCALED_EXPONENT = 400 };
 typedef struct peak_state {
     const lac_matrix *matrix;
     int64_t lines, length; /* runs of adjacent elements */
-    int64_t peak[LAC_PRUNE_MAX_THREADS];
+    int64_t peak[LAC_PARALLEL_MOST];
 } peak_state;
 
 static void find_peak(void *state, int thread, int64_t line)
@@ -37,8 +37,8 @@ static double find_scale(const lac_matrix *matrix, int wanted)
     bool by_row = matrix->layout == LAC_LAYOUT_ROW_MAJOR;
     peak_state s = {
         .matrix = matrix, .lines = by_row ? matrix->rows : matrix->cols, .length = by_row ? matrix->cols : matrix->rows};
-    int threads = lac_prune_threads(wanted, s.lines);
-    lac_prune_for_each(s.lines, threads, find_peak, &s);
+    int threads = lac_parallel_threads(wanted, s.lines);
+    lac_parallel_for_each(s.lines, threads, find_peak, &s);
     int64_t key = 0;
     for (int t = 0; t < threads; t++)
         if (s.peak[t] > key) key = s.peak[t];

@@ -3,8 +3,8 @@
 #include <math.h>
 
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
-#include "prune/parallel.h"
 #include "prune/prune.h"
 #include "prune/select.h"
 
@@ -149,7 +149,7 @@ lac_status lac_prune_units(const lac_prune_job *job, const uint32_t *perm, lac_w
     lay_out(&s, elements);
 
     int64_t tasks = elements ? (g->n + s.panel_rows - 1) / s.panel_rows : g->row_groups;
-    int threads = lac_prune_threads(job->threads, tasks);
+    int threads = lac_parallel_threads(job->threads, tasks);
     uint64_t bytes = s.thread_bytes * (uint64_t)threads;
     uint64_t worth_bytes = worth ? (uint64_t)g->row_groups * sizeof *worth : 0;
     s.block = lac_allocate_zeroed(bytes);
@@ -158,7 +158,7 @@ lac_status lac_prune_units(const lac_prune_job *job, const uint32_t *perm, lac_w
         lac_release(s.block);
         return lac_fail_memory("the scores of row groups", worth_bytes);
     }
-    lac_prune_for_each(tasks, threads, elements ? prune_elements : prune_group, &s);
+    lac_parallel_for_each(tasks, threads, elements ? prune_elements : prune_group, &s);
     if (worth) {
         *worth = (lac_worth){0};
         for (int64_t i = 0; i < g->row_groups; i++) {

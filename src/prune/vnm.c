@@ -7,8 +7,8 @@
 #include <math.h>
 
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
-#include "prune/parallel.h"
 #include "prune/prune.h"
 #include "prune/select.h"
 
@@ -290,7 +290,7 @@ lac_status lac_prune_vnm(const lac_prune_job *job)
 
     int64_t tasks = g->row_groups * g->groups;
     int64_t panels = (g->n + LAC_PANEL_ROWS - 1) / LAC_PANEL_ROWS;
-    int threads = lac_prune_threads(job->threads, tasks > panels ? tasks : panels);
+    int threads = lac_parallel_threads(job->threads, tasks > panels ? tasks : panels);
     uint64_t bytes = s.thread_bytes * (uint64_t)threads, picked_bytes = (uint64_t)tasks * PICKED;
     s.block = lac_allocate_zeroed(bytes);
     if (!s.block) return lac_fail_memory("the scratch of pruning", bytes);
@@ -299,8 +299,8 @@ lac_status lac_prune_vnm(const lac_prune_job *job)
         lac_release(s.block);
         return lac_fail_memory("the selected inputs", picked_bytes);
     }
-    lac_prune_for_each(tasks, threads, pick_group, &s);
-    lac_prune_for_each(panels, threads, keep_rows, &s);
+    lac_parallel_for_each(tasks, threads, pick_group, &s);
+    lac_parallel_for_each(panels, threads, keep_rows, &s);
     lac_release(s.picked);
     lac_release(s.block);
     return LAC_STATUS_OK;
