@@ -5,9 +5,9 @@
  *     values   [panel][slot][lanes * vectors]    in the weight's own dtype, read front to back
  *     columns  [row group][slot]                 stored columns, blocks of unit_k inputs written out
  *
- * Executing packs X (panel.h), then goes: chunk of tokens -> block of slots -> panel -> tile. A block of a panel's slots
- * stays in the first-level cache over the tiles of the chunk; the chunk of X stays in the second. Sums live in the
- * thread's scratch between blocks, so Y is written once and C may be Y.
+ * Executing packs X (panel.h), then goes: chunk of tokens -> item of panels -> block of slots -> panel -> tile. A block of a
+ * panel's slots stays in the first-level cache over the tiles of the chunk; what a block needs of X stays in the second.
+ * Sums live in the thread's scratch between blocks, so Y is written once and C may be Y.
  *
  * Workspace:  packed panel of tokens | for each thread: sums [panel of the item][token of the chunk][width]
  * Bottleneck: the FMA pipes; with few tokens, reading W from memory, which happens once. */
@@ -25,11 +25,6 @@
 
 /* A block's weights take 16 to 32 KiB: most of a first-level cache. */
 enum { BLOCK_SLOTS = 256 };
-/* Tokens over which a block is used again before the next one. */
-enum { CHUNK_TOKENS = 48 };
-/* Panels in a work item: enough to use a chunk of X several times, few enough to share among threads. */
-enum { ITEM_PANELS = 8 };
-
 typedef struct panel_of_w {
     int64_t first_row; /* stored                                             */
     int rows, vectors; /* rows <= vectors * lanes; the rest is padding       */
@@ -69,16 +64,52 @@ static int tile_tokens(const lac_cpu_unit *unit, int64_t m)
     return best;
 }
 
-static int64_t chunk_tiles(int tile) { return tile < CHUNK_TOKENS ? CHUNK_TOKENS / tile : 1; }
+/* ---- blocking */
 
-/* ---- preparing */
-
-/* Panels that a row group of `rows` rows is cut into. */
+/* Panels that a row group of `rows` rows is cut into, and all of them. */
 static int64_t panels_of(const lac_cpu_unit *unit, int64_t rows)
 {
     int64_t width = (int64_t)unit->broadcast_vectors * unit->lanes;
     return (rows + width - 1) / width;
 }
+
+static int64_t panel_count(const lac_cpu_unit *unit, const lac_geometry *g)
+{
+    return g->n / g->unit_n * panels_of(unit, g->unit_n) + (g->n % g->unit_n ? panels_of(unit, g->n % g->unit_n) : 0);
+}
+
+static int64_t clamp(int64_t value, int64_t least, int64_t most) { return value < least ? least : value > most ? most : value; }
+
+/* How work is cut: a chunk of tokens whose activations, over the columns that a block of slots spans, take half of the
+ * second-level cache; and an item of panels whose sums over the chunk take a quarter. A block of X is then read from that
+ * cache by all panels of the item, and W comes from memory once a chunk. */
+typedef struct blocking {
+    int tile;            /* tokens in a tile                    */
+    int64_t chunk_tiles; /* tiles in a chunk                    */
+    int64_t panels;      /* panels in an item                   */
+    int64_t items;       /* items in all                        */
+    uint64_t floats;     /* of the sums of an item over a chunk */
+} blocking;
+
+static blocking blocking_of(const lac_problem *problem)
+{
+    const lac_cpu_unit *unit = problem->kernel->config;
+    const lac_geometry *g = &problem->weight->geometry;
+    int64_t l2 = problem->device->info.l2_bytes ? (int64_t)problem->device->info.l2_bytes : 1 << 20;
+    int64_t width = (int64_t)unit->broadcast_vectors * unit->lanes, panels = panel_count(unit, g);
+    int64_t slots = g->selected * g->unit_k;
+    int64_t span = slots > BLOCK_SLOTS ? g->k * BLOCK_SLOTS / slots + 1 : g->k + 1; /* columns of a block */
+    blocking b = {.tile = tile_tokens(unit, problem->m)};
+    int64_t tiles = (smaller(problem->m, lac_cpu_panel_tokens(b.tile)) + b.tile - 1) / b.tile;
+    b.chunk_tiles = clamp(l2 / 2 / (int64_t)sizeof(float) / span / b.tile, 2, tiles > 2 ? tiles : 2);
+    int64_t share = panels / (2 * (int64_t)problem->options.threads); /* two items a thread at least */
+    b.panels = clamp(l2 / 4 / (int64_t)sizeof(float) / (b.chunk_tiles * b.tile * width), 1, clamp(share, 1, 64));
+    b.items = (panels + b.panels - 1) / b.panels;
+    b.floats = (uint64_t)(b.panels * b.chunk_tiles * b.tile * width);
+    return b;
+}
+
+/* ---- preparing */
 
 /* Products of a row of row group `group`: columns past k, in a partial last unit, do not count. */
 static int64_t expand_columns(const lac_weight *w, int64_t group, uint32_t *units, uint32_t *columns)
@@ -188,26 +219,10 @@ void lac_cpu_broadcast_release(void *state)
 
 /* ---- executing */
 
-static int64_t item_count(const lac_cpu_unit *unit, const lac_weight *w)
-{
-    const lac_geometry *g = &w->geometry;
-    int64_t panels = g->n / g->unit_n * panels_of(unit, g->unit_n);
-    if (g->n % g->unit_n) panels += panels_of(unit, g->n % g->unit_n);
-    return (panels + ITEM_PANELS - 1) / ITEM_PANELS;
-}
-
-/* Floats of one thread's sums. */
-static uint64_t scratch_floats(const lac_cpu_unit *unit, int tile)
-{
-    return (uint64_t)ITEM_PANELS * (uint64_t)(chunk_tiles(tile) * tile) * (uint64_t)(unit->broadcast_vectors * unit->lanes);
-}
-
 size_t lac_cpu_broadcast_workspace(const lac_problem *problem)
 {
-    const lac_cpu_unit *unit = problem->kernel->config;
-    int tile = tile_tokens(unit, problem->m);
-    return lac_cpu_packed_bytes(problem, tile) +
-           (uint64_t)problem->options.threads * scratch_floats(unit, tile) * sizeof(float);
+    blocking b = blocking_of(problem);
+    return lac_cpu_packed_bytes(problem, b.tile) + (uint64_t)problem->options.threads * b.floats * sizeof(float);
 }
 
 /* Panels [first, last) over tiles [begin, end) of the packed tokens. */
@@ -275,33 +290,30 @@ static void run_item(const item *it)
 lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
 {
     const broadcast_state *state = opaque;
-    const int tile = tile_tokens(state->unit, problem->m);
-    const int64_t step = chunk_tiles(tile);
-    const int64_t row_items = item_count(state->unit, problem->weight);
-    float *scratch = (float *)(void *)((char *)call->workspace + lac_cpu_packed_bytes(problem, tile));
-    const uint64_t floats = scratch_floats(state->unit, tile);
+    const blocking b = blocking_of(problem);
+    float *scratch = (float *)(void *)((char *)call->workspace + lac_cpu_packed_bytes(problem, b.tile));
     const int threads = problem->options.threads;
     (void)threads; /* unused without OpenMP */
-    for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(tile)) {
-        const lac_cpu_panel tokens = lac_cpu_panel_at(problem, call, tile, first);
+    for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(b.tile)) {
+        const lac_cpu_panel tokens = lac_cpu_panel_at(problem, call, b.tile, first);
         const int64_t strips = lac_cpu_strips(problem, &tokens);
-        const int64_t chunks = (tokens.tiles + step - 1) / step;
+        const int64_t chunks = (tokens.tiles + b.chunk_tiles - 1) / b.chunk_tiles;
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
-            float *sums = scratch + (uint64_t)lac_parallel_number() * floats;
+            float *sums = scratch + (uint64_t)lac_parallel_number() * b.floats;
             LAC_OMP(omp for schedule(static))
             for (int64_t strip = 0; strip < strips; ++strip) lac_cpu_pack_strip(problem, call, &tokens, strip);
             LAC_OMP(omp for schedule(dynamic))
-            for (int64_t i = 0; i < row_items * chunks; ++i) {
-                int64_t row_item = i / chunks, chunk = i % chunks;
+            for (int64_t i = 0; i < b.items * chunks; ++i) {
+                int64_t group = i % b.items, chunk = i / b.items; /* a chunk of X meets all of W, then the next */
                 item it = {.state = state,
                            .problem = problem,
                            .call = call,
                            .tokens = &tokens,
-                           .first = row_item * ITEM_PANELS,
-                           .last = smaller((row_item + 1) * ITEM_PANELS, state->count),
-                           .begin = chunk * step,
-                           .end = smaller((chunk + 1) * step, tokens.tiles),
+                           .first = group * b.panels,
+                           .last = smaller((group + 1) * b.panels, state->count),
+                           .begin = chunk * b.chunk_tiles,
+                           .end = smaller((chunk + 1) * b.chunk_tiles, tokens.tiles),
                            .sums = sums};
                 run_item(&it);
             }

@@ -7,6 +7,7 @@
 
 #include "core/status.h"
 #include "cpu/backend.h"
+#include "model/rates.h"
 
 /* The text behind the first of the usual names in /proc/cpuinfo; the architecture's name where there is none. */
 static void read_model(char *model, size_t size)
@@ -89,9 +90,8 @@ static lac_status probe(size_t index, lac_device_info *info)
 
 static lac_status open_device(const lac_device_info *info, void **state)
 {
-    (void)info;
     *state = NULL; /* a CPU needs none */
-    return LAC_STATUS_OK;
+    return lac_cpu_rates_prepare(info->cores);
 }
 
 static void close_device(void *state) { (void)state; }

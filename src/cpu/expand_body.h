@@ -100,6 +100,9 @@ LAC_INLINE float lac_expand_total(lac_vec v)
     return lanes[0];
 }
 
+/* Values are read once, front to back: this many bytes ahead they are asked for. */
+enum { LAC_EXPAND_AHEAD = 2048 };
+
 LAC_INLINE void lac_expand_row(const int tokens, const lac_dtype dtype, const lac_cpu_expand_call *call)
 {
     const int64_t vectors = (call->columns + LAC_LANES - 1) / LAC_LANES;
@@ -114,6 +117,7 @@ LAC_INLINE void lac_expand_row(const int tokens, const lac_dtype dtype, const la
         for (int half = 0; half < twice; ++half) {
             if (half && i + 1 == vectors) break;
             unsigned bits = lac_expand_bits(call->mask, i + half);
+            __builtin_prefetch((const char *)call->values + at * (dtype == LAC_DTYPE_F32 ? 4 : 2) + LAC_EXPAND_AHEAD);
             lac_vec weight = lac_expand(lac_vec_load_as(dtype, call->values, at), bits);
             at += __builtin_popcount(bits);
             LAC_UNROLL

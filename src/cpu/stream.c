@@ -311,8 +311,7 @@ lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque
             for (int64_t piece = 0; piece < pieces; ++piece) lac_cpu_pack_strip(problem, call, &tokens, piece);
             LAC_OMP(omp for schedule(dynamic))
             for (int64_t i = 0; i < s->items * tokens.tiles; ++i) {
-                item it = {
-                    .state = s, .problem = problem, .tokens = &tokens, .number = i / tokens.tiles, .tile = i % tokens.tiles};
+                item it = {.state = s, .problem = problem, .tokens = &tokens, .number = i % s->items, .tile = i / s->items};
                 it.first = it.number * item_strips;
                 it.last = smaller(it.first + item_strips, s->strips);
                 it.sums = sums;

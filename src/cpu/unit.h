@@ -72,6 +72,9 @@ typedef struct lac_cpu_finish_call {
     void *y; /* [count] of y_dtype                                   */
 } lac_cpu_finish_call;
 
+/* FMAs in one round of lac_cpu_unit.peak. */
+enum { LAC_CPU_PEAK_FMAS = 12 };
+
 typedef struct lac_cpu_unit {
     const char *name;
     int lanes;
@@ -83,6 +86,9 @@ typedef struct lac_cpu_unit {
     void (*stream)(const lac_cpu_stream_call *call);
     void (*expand)(const lac_cpu_expand_call *call);
     void (*finish)(const lac_cpu_finish_call *call);
+    /* As many FMAs as the unit can do, for model/rates.c. `from` NULL: from registers; else each loads a vector, a round
+     * LAC_CPU_PEAK_FMAS adjacent ones, and the next round `step` floats further. */
+    void (*peak)(int64_t rounds, const float *from, int64_t step);
 } lac_cpu_unit;
 
 /* From the plainest to the widest; those of other architectures are not there. */

@@ -3,6 +3,7 @@
 #include "cpu/broadcast_body.h"
 #include "cpu/expand_body.h"
 #include "cpu/finish_body.h"
+#include "cpu/peak_body.h"
 #include "cpu/stream_body.h"
 
 #define LAC_UNIT_TEXT_OF(name)  #name
@@ -21,4 +22,5 @@ const lac_cpu_unit LAC_UNIT_TABLE(LAC_UNIT_NAME) = {
     .stream = lac_stream,
     .expand = lac_expand_any,
     .finish = lac_finish,
+    .peak = lac_peak,
 };
