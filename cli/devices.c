@@ -4,7 +4,7 @@
 #include <string.h>
 
 typedef struct devices_settings {
-    int kernels, json;
+    int kernels, markdown, json;
 } devices_settings;
 
 static const cli_operand operands[] = {CLI_END};
@@ -13,6 +13,11 @@ static const cli_option options[] = {{.name = "kernels",
                                       .type = CLI_TYPE_FLAG,
                                       .offset = offsetof(devices_settings, kernels),
                                       .help = "List the kernels too: their patterns, dtypes and dataflow."},
+                                     {.name = "markdown",
+                                      .type = CLI_TYPE_FLAG,
+                                      .offset = offsetof(devices_settings, markdown),
+                                      .help = "Print the kernels alone, as a Markdown table that is the same on every machine "
+                                              "of one architecture, whatever this one can run."},
                                      CLI_OPTION_JSON(devices_settings),
                                      CLI_END};
 
@@ -71,14 +76,14 @@ static json_t *kernel_json(const lac_kernel_info *info)
                      dtypes_json(info->y_dtypes));
 }
 
-/* The names whose bits are set, with a comma between them. */
-static cli_text join_bits(uint32_t bits, int last, int of_families)
+/* The names whose bits are set, with `between` between them. */
+static cli_text join_bits(uint32_t bits, int last, int of_families, const char *between)
 {
     cli_text out = {""};
     for (int i = 1; i <= last; i++) {
         if (!(bits >> i & 1)) continue;
         size_t used = strlen(out.text);
-        snprintf(out.text + used, sizeof out.text - used, "%s%s", used ? "," : "",
+        snprintf(out.text + used, sizeof out.text - used, "%s%s", used ? between : "",
                  of_families ? family_names[i] : lac_dtype_name((lac_dtype)i));
     }
     return out;
@@ -93,18 +98,51 @@ static lac_status list_kernels(cli_table *table, json_t *list)
         if (status != LAC_STATUS_OK) return status;
         if (table)
             cli_table_add(table, info.name, device_kind_name(info.device), info.is_dense ? "yes" : "no",
-                          join_bits(info.families, LAC_FAMILY_SHUFFLED, 1).text,
-                          join_bits(info.weight_dtypes, LAC_DTYPE_E5M2, 0).text,
-                          join_bits(info.x_dtypes, LAC_DTYPE_E5M2, 0).text, join_bits(info.y_dtypes, LAC_DTYPE_E5M2, 0).text,
-                          info.summary);
+                          join_bits(info.families, LAC_FAMILY_SHUFFLED, 1, ",").text,
+                          join_bits(info.weight_dtypes, LAC_DTYPE_E5M2, 0, ",").text,
+                          join_bits(info.x_dtypes, LAC_DTYPE_E5M2, 0, ",").text,
+                          join_bits(info.y_dtypes, LAC_DTYPE_E5M2, 0, ",").text, info.summary);
         else
             json_array_append_new(list, kernel_json(&info));
+    }
+}
+
+/* The vector unit in a kernel's name, cpu_UNIT_..., as what a processor must have. */
+static const char *needs(const char *kernel)
+{
+    static const char *const units[][2] = {
+        {"cpu_avx2_", "AVX2, FMA, F16C"}, {"cpu_avx512_", "AVX-512 F, BW, DQ, VL"}, {"cpu_neon_", "NEON"}};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (!strncmp(kernel, units[i][0], strlen(units[i][0]))) return units[i][1];
+    return "any CPU";
+}
+
+static lac_status print_markdown(void)
+{
+    const uint32_t every_family = (2u << LAC_FAMILY_SHUFFLED) - 2;
+    puts("| kernel | needs | patterns | weights | dense | dataflow |\n|---|---|---|---|---|---|");
+    for (size_t i = 0;; i++) {
+        lac_kernel_info info = {.size = sizeof info};
+        lac_status status = lac_kernel_probe(i, &info);
+        if (status == LAC_STATUS_NOT_FOUND) return LAC_STATUS_OK;
+        if (status != LAC_STATUS_OK) return status;
+        printf("| `%s` | %s | %s | %s | %s | %s |\n", info.name, needs(info.name),
+               info.families == every_family ? "all" : join_bits(info.families, LAC_FAMILY_SHUFFLED, 1, ", ").text,
+               join_bits(info.weight_dtypes, LAC_DTYPE_E5M2, 0, ", ").text, info.is_dense ? "yes" : "no", info.summary);
     }
 }
 
 static int run(const void *given)
 {
     const devices_settings *settings = given;
+    if (settings->markdown && settings->json) {
+        cli_error(NULL, NULL, "--markdown and --json exclude each other");
+        return CLI_EXIT_USAGE;
+    }
+    if (settings->markdown) {
+        lac_status status = print_markdown();
+        return status == LAC_STATUS_OK ? CLI_EXIT_OK : cli_fail(NULL, NULL, status);
+    }
     if (settings->json) {
         json_t *devices = json_array(), *kernels = json_array();
         lac_status status = list_devices(NULL, devices);
@@ -134,7 +172,7 @@ const cli_command cli_command_devices = {
     .name = "devices",
     .summary = "list the devices and kernels of this machine",
     .description = "Lists every device that Lacuna sees, usable or not, and with --kernels every kernel it can choose from.",
-    .examples = "lacuna devices\nlacuna devices --kernels --json",
+    .examples = "lacuna devices\nlacuna devices --kernels --json\nlacuna devices --markdown",
     .operands = operands,
     .options = options,
     .settings_size = sizeof(devices_settings),

@@ -5,6 +5,7 @@
 #   scripts/setup.sh bench              and OpenBLAS, on OpenMP, so that its threads and Lacuna's are one pool
 #   scripts/setup.sh test [BUILD]       and a C++ compiler and Python; numpy and safetensors in BUILD/venv
 #   scripts/setup.sh ci [BUILD]         and clang, libomp, clang-format
+#   scripts/setup.sh neon BUILD         build's, a compiler and qemu for 64-bit Arm; jansson and cmocka for it in BUILD/root
 #
 # It looks before it acts: when nothing is missing it starts no package manager. Missing Debian packages are installed by
 # root, or through sudo where that asks for no password; otherwise it prints the one command to run, and stops.
@@ -13,9 +14,9 @@ set -eu
 level=${1:-build}
 build=${2:-build}
 case $level in
-build | bench | test | ci) ;;
+build | bench | test | ci | neon) ;;
 *)
-    echo "setup.sh: unknown level '$level'; it is build, bench, test or ci" >&2
+    echo "setup.sh: unknown level '$level'; it is build, bench, test, ci or neon" >&2
     exit 2
     ;;
 esac
@@ -85,12 +86,20 @@ probe_ci() {
     has llvm-symbolizer || lack llvm
 }
 
+probe_neon() {
+    has aarch64-linux-gnu-gcc || lack gcc-aarch64-linux-gnu
+    compiles aarch64-linux-gnu-gcc -fopenmp || { lack gcc-aarch64-linux-gnu && lack libc6-dev-arm64-cross; }
+    has qemu-aarch64 || lack qemu-user
+    has dpkg-deb || lack dpkg
+}
+
 probe() {
     missing=
     probe_build
     if [ "$level" = bench ]; then probe_bench; fi
     if [ "$level" = test ] || [ "$level" = ci ]; then probe_test; fi
     if [ "$level" = ci ]; then probe_ci; fi
+    if [ "$level" = neon ]; then probe_neon; fi
 }
 
 install_missing() {
@@ -146,6 +155,36 @@ set_up_python() {
     fi
 }
 
+# Libraries for another architecture, without making it one of this system's: an apt of our own, whose lists lie in the build
+# folder, downloads the packages, and they are unpacked beside them. Needs no root.
+set_up_arm64() {
+    if [ -e "$build/root/usr/include/cmocka.h" ] && [ -e "$build/root/usr/include/jansson.h" ]; then return; fi
+    echo "Unpacking jansson and cmocka for arm64 in $build/root"
+    rm -rf "$build/root" "$build/apt"
+    mkdir -p "$build/apt/lists/partial" "$build/apt/archives/partial" "$build/apt/root"
+    apt=$(cd "$build/apt" && pwd)
+    : >"$apt/status"
+    cat >"$apt/apt.conf" <<END
+APT::Architecture "arm64";
+APT::Architectures { "arm64"; };
+APT::Sandbox::User "";
+Dir::State "$apt";
+Dir::State::lists "$apt/lists";
+Dir::State::status "$apt/status";
+Dir::Cache "$apt";
+END
+    if ! (cd "$apt" && export APT_CONFIG="$apt/apt.conf" && apt-get update &&
+        apt-get download libjansson4 libjansson-dev libcmocka0 libcmocka-dev &&
+        for package in *.deb; do dpkg-deb -x "$package" root || exit 1; done) >"$build/apt.log" 2>&1; then
+        tail -n 10 "$build/apt.log" >&2
+        echo "setup.sh: no jansson and cmocka for arm64 from Debian; $build/apt.log says why" >&2
+        exit 1
+    fi
+    mv "$apt/root" "$build/root"
+    rm -rf "$apt"
+}
+
 probe
 if [ -n "$missing" ]; then install_missing; fi
 if [ "$level" = test ] || [ "$level" = ci ]; then set_up_python; fi
+if [ "$level" = neon ]; then set_up_arm64; fi

@@ -51,6 +51,7 @@ class Usage(Case):
             (["wholly-unknown-thing"], ["unknown command 'wholly-unknown-thing'"]),
             (["prune", "a", "b", "--zzzzzzzzzzz"], ["unknown option '--zzzzzzzzzzz'", "--help"]),
             (["prune", "a", "b", "-Z"], ["unknown option '-Z'"]),
+            (["devices", "--markdown", "--json"], ["--markdown and --json exclude each other"]),
             (["prune", "a", "b"], ["--pattern P is missing"]),
             (["prune", "a", "--pattern", "2:4"], ["OUT is missing"]),
             (["prune", "a", "b", "c", "-p", "2:4"], ["one argument too many: 'c'"]),
