@@ -431,7 +431,9 @@ typedef struct lac_device_info {
 
 /* The i-th device of this machine, usable or not; NOT_FOUND past the end. */
 LAC_API lac_status lac_device_probe(size_t index, lac_device_info *info);
-/* "auto" (the fastest usable one), "cpu", "cuda:0". */
+/* "auto" (the fastest usable one), "cpu", "cuda:0". The first CPU that a process opens is measured for the performance
+ * model, in about 10 ms: arithmetic, caches and memory, the latter by as many threads as it has cores, all of them gone
+ * when this returns. The environment variable LAC_CPU_RATES replaces that by fixed numbers (docs/model.md). */
 LAC_API lac_status lac_device_open(const char *name, lac_device **out);
 LAC_API lac_status lac_device_get_info(const lac_device *device, lac_device_info *info);
 LAC_API void lac_device_close(lac_device *device);
@@ -478,15 +480,30 @@ typedef struct lac_plan_info {
     int32_t is_dense;         /* 1: a kernel that ignores the sparsity               */
     int32_t forced;           /* 1: by options.kernel                                */
     double predicted_seconds; /* by the performance model                            */
-    const char *bound;        /* what the model says limits it: "memory", "compute"  */
+    const char *bound;        /* what the model says limits it: a level's name       */
     int32_t candidates;       /* how many kernels applied                            */
     int64_t m, n, k;          /* n and k as the widths of Y and X                    */
     size_t workspace_bytes;   /* that execute needs; it needs no clearing            */
+    double ceiling_seconds;   /* what its bound alone would take: no call is faster  */
 } lac_plan_info;
+
+/* One level of the performance model: a resource that a call uses, and what it asks of it. */
+typedef struct lac_level_info {
+    size_t size;
+    const char *name;   /* "memory", "l3", "l2", "loads", "fma", "packing"            */
+    const char *unit;   /* of amount: "bytes", "vector loads", "vector FMAs", ...     */
+    double amount;      /* that one call asks for                                     */
+    double rate;        /* that the device gives a second, by all threads of the plan */
+    double seconds;     /* amount / rate                                              */
+    int32_t is_bound;   /* 1: the level that takes longest                            */
+    const char *remedy; /* what would make it take less, as a sentence                */
+} lac_level_info;
 
 LAC_API lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t m, const lac_plan_options *options,
                                    lac_plan **out);
 LAC_API lac_status lac_plan_get_info(const lac_plan *plan, lac_plan_info *info);
+/* The levels behind predicted_seconds, from memory inwards; NOT_FOUND past the end. The oracle's kernel has none. */
+LAC_API lac_status lac_plan_explain(const lac_plan *plan, size_t index, lac_level_info *info);
 
 /* Pointers are in the device's memory and need only their element's alignment; a leading dimension of 0 means no
  * padding. X and Y must not overlap; C may be Y itself when both have one dtype and one leading dimension. */

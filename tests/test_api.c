@@ -259,6 +259,7 @@ static void options_can_grow(void **state)
 static lac_status fill_mask(test_world *the, place *p) { return lac_mask_get_info(the->mask, (lac_mask_info *)p); }
 static lac_status fill_weight(test_world *the, place *p) { return lac_weight_get_info(the->weight, (lac_weight_info *)p); }
 static lac_status fill_plan(test_world *the, place *p) { return lac_plan_get_info(the->plan, (lac_plan_info *)p); }
+static lac_status fill_level(test_world *the, place *p) { return lac_plan_explain(the->plan, 0, (lac_level_info *)p); }
 static lac_status fill_file(test_world *the, place *p) { return lac_file_get_info(the->file, (lac_file_info *)p); }
 static lac_status fill_device(test_world *the, place *p) { return lac_device_get_info(the->device, (lac_device_info *)p); }
 static lac_status fill_tensor(test_world *the, place *p) { return lac_file_get_tensor(the->file, 0, (lac_tensor_info *)p); }
@@ -292,6 +293,7 @@ static const growing outputs[] = {
     {"mask info", sizeof(lac_mask_info), fill_mask, offsetof(lac_mask_info, k)},
     {"weight info", sizeof(lac_weight_info), fill_weight, offsetof(lac_weight_info, n)},
     {"plan info", sizeof(lac_plan_info), fill_plan, offsetof(lac_plan_info, is_dense)},
+    {"level info", sizeof(lac_level_info), fill_level, offsetof(lac_level_info, amount)},
     {"file info", sizeof(lac_file_info), fill_file, offsetof(lac_file_info, weights)},
     {"device info", sizeof(lac_device_info), fill_device, offsetof(lac_device_info, name)},
     {"device probe", sizeof(lac_device_info), fill_probe, offsetof(lac_device_info, name)},

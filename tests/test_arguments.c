@@ -336,6 +336,12 @@ static void devices_and_plans(void **state)
     assert_fails(lac_plan_create(the->device, the->weight, 1, &named, &out), LAC_STATUS_NOT_FOUND, "no_such");
     refuses(lac_plan_get_info(NULL, &info), "plan is NULL");
     refuses(lac_plan_get_info(the->plan, NULL), "info is NULL");
+    lac_level_info level = {.size = sizeof level}, sizeless_level = {0};
+    refuses(lac_plan_explain(NULL, 0, &level), "plan is NULL");
+    refuses(lac_plan_explain(the->plan, 0, NULL), "info is NULL");
+    refuses(lac_plan_explain(the->plan, 0, &sizeless_level), "info->size is 0");
+    assert_fails(lac_plan_explain(the->plan, 100, &level), LAC_STATUS_NOT_FOUND, "100");
+    assert_true(!level.name && !sizeless_level.name);
     harmless(lac_plan_free, (lac_plan_free(NULL), true));
     refuses(lac_kernel_probe(0, NULL), "info is NULL");
     assert_fails(lac_kernel_probe(100000, &kernel), LAC_STATUS_NOT_FOUND, "100000");

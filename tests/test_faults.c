@@ -243,7 +243,9 @@ static lac_status try_execute(test_scene *s)
 {
     lac_execute_args args = arguments_of(s);
     lac_plan_info info = {.size = sizeof info};
+    lac_level_info level = {.size = sizeof level};
     lac_status status = lac_plan_get_info(s->plan, &info);
+    if (!status) status = lac_plan_explain(s->plan, 0, &level);
     return status ? status : lac_plan_execute(s->plan, &args);
 }
 
@@ -371,7 +373,7 @@ static const scenario scenarios[] = {
     {"lac_device_probe", try_device_probe, 0, 0, true},
     {"lac_plan_create lac_plan_free", try_plan_create, 0, 0, true},
     {"lac_plan_create", try_measured_plan, 0, 0, true},
-    {"lac_plan_execute lac_plan_get_info", try_execute, 0, 0, false},
+    {"lac_plan_execute lac_plan_get_info lac_plan_explain", try_execute, 0, 0, false},
     {"lac_plan_reference", try_reference, 0, 0, true},
 };
 

@@ -298,7 +298,12 @@ static void plan_tells_what_it_is(void **state)
     assert_int_equal(info.forced, 0);
     assert_true(info.candidates >= 2);
     assert_true(info.predicted_seconds > 0.0);
-    assert_true(!strcmp(info.bound, "memory") || !strcmp(info.bound, "compute"));
+    assert_true(info.ceiling_seconds > 0.0 && info.ceiling_seconds <= info.predicted_seconds);
+    lac_level_info level = {.size = sizeof level};
+    int bounds = 0; /* exactly one of the levels */
+    for (size_t i = 0; lac_plan_explain(plan, i, &level) == LAC_STATUS_OK; ++i)
+        bounds += level.is_bound && !strcmp(info.bound, level.name);
+    assert_int_equal(bounds, 1);
     assert_int_equal(info.m, 5);
     assert_int_equal(info.n, 24);
     assert_int_equal(info.k, 64);

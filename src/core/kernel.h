@@ -35,10 +35,21 @@ typedef struct lac_problem {
     const lac_kernel *kernel; /* the one that is asked or that runs: a table's functions serve many kernels */
 } lac_problem;
 
+/* One resource of the device in the model: what a call asks of it and how long that takes at the device's own rate. */
+typedef struct lac_level {
+    const char *name, *unit, *remedy; /* static texts; see lac_level_info in lacuna.h */
+    double amount, rate, seconds;
+} lac_level;
+
+enum { LAC_COST_LEVELS = 6 };
+
 /* What the model says of a kernel on a problem. */
 typedef struct lac_cost {
     double seconds;
-    const char *bound; /* static text */
+    const char *bound; /* static text: the name of the level that takes longest */
+    double ceiling;    /* seconds of that level alone */
+    int levels;
+    lac_level level[LAC_COST_LEVELS];
 } lac_cost;
 
 /* Arguments of execute with nothing left to default: ld resolved, alpha and beta by value, c NULL when unread. */
@@ -71,6 +82,7 @@ struct lac_plan {
     const lac_kernel *kernel;
     void *state;
     lac_plan_info info;
+    lac_cost cost;
 };
 
 /* Checks a caller's arguments against the plan and leaves nothing to default. The oracle reads the inputs only, so it

@@ -155,12 +155,13 @@ lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t
         lac_plan_free(plan);
         return status;
     }
-    lac_cost cost = plan->kernel->cost(&plan->problem);
+    plan->cost = plan->kernel->cost(&plan->problem);
     plan->info.size = sizeof plan->info;
     plan->info.kernel = plan->kernel->info.name;
     plan->info.is_dense = plan->kernel->info.is_dense;
-    plan->info.predicted_seconds = cost.seconds;
-    plan->info.bound = cost.bound;
+    plan->info.predicted_seconds = plan->cost.seconds;
+    plan->info.bound = plan->cost.bound;
+    plan->info.ceiling_seconds = plan->cost.ceiling;
     plan->info.m = m;
     plan->info.n = weight->n_out;
     plan->info.k = weight->k_in;
@@ -173,6 +174,27 @@ lac_status lac_plan_get_info(const lac_plan *plan, lac_plan_info *info)
 {
     if (!plan) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "plan is NULL");
     return lac_write_struct("info", info, &plan->info, sizeof plan->info);
+}
+
+lac_status lac_plan_explain(const lac_plan *plan, size_t index, lac_level_info *info)
+{
+    if (!plan) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "plan is NULL");
+    if (!info) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "info is NULL");
+    if (index >= (size_t)plan->cost.levels)
+        return lac_fail(LAC_STATUS_NOT_FOUND, "index is %zu; the model of %s has %d levels", index, plan->info.kernel,
+                        plan->cost.levels);
+    const lac_level *level = &plan->cost.level[index];
+    lac_level_info found;
+    memset(&found, 0, sizeof found); /* padding too */
+    found.size = sizeof found;
+    found.name = level->name;
+    found.unit = level->unit;
+    found.amount = level->amount;
+    found.rate = level->rate;
+    found.seconds = level->seconds;
+    found.is_bound = level->name == plan->cost.bound;
+    found.remedy = level->remedy;
+    return lac_write_struct("info", info, &found, sizeof found);
 }
 
 void lac_plan_free(lac_plan *plan)

@@ -20,90 +20,139 @@ static bool gather_applies(const lac_problem *problem)
 
 /* ---- what each would cost */
 
-/* What all kernels do alike. */
-static lac_cpu_work common_work(const lac_problem *problem)
+/* In loads' worth of time, fitted: an element of X from rows of tokens, of X that lies as it is wanted, and of Y. */
+static const double PACK_TOKEN = 3.5, PACK_FEATURE = 1.0, FINISH = 4.0;
+/* The plain kernel, in the same: a product by the tokens of its tile, looking up a column, decoding a weight, storing. */
+static const double PLAIN_PRODUCT_1 = 2.5, PLAIN_PRODUCT_4 = 1.8, PLAIN_PRODUCT_16 = 0.9;
+static const double PLAIN_GATHER = 2.8, PLAIN_DECODE = 11.0, PLAIN_STORE = 22.0;
+/* Tokens that broadcast takes before it reads its weights again. */
+static const int64_t BROADCAST_CHUNK = 48;
+
+static double at_least_one(double value) { return value > 1.0 ? value : 1.0; }
+static double ceil_divide(int64_t count, int64_t step) { return (double)((count + step - 1) / step); }
+static double rounded_up(int64_t count, int64_t step) { return ceil_divide(count, step) * (double)step; }
+
+/* What all kernels do alike. Y counts twice: a line is read before it is written. */
+static lac_cpu_work common_work(const lac_problem *problem, int lanes)
 {
-    const lac_weight *weight = problem->weight;
-    const lac_plan_options *options = &problem->options;
-    double m = (double)problem->m, n = (double)weight->geometry.n, k = (double)weight->geometry.k;
-    double c_bytes = options->has_residual ? m * n * (double)lac_dtype_size(options->c_dtype) : 0.0;
-    return (lac_cpu_work){.threads = problem->options.threads,
-                          .packed = m * k,
-                          .stored = m * n,
-                          .bytes = m * k * (double)lac_dtype_size(options->x_dtype) +
-                                   m * n * (double)lac_dtype_size(options->y_dtype) + c_bytes};
+    const lac_geometry *g = &problem->weight->geometry;
+    const lac_plan_options *o = &problem->options;
+    double x = (double)problem->m * (double)g->k, y = (double)problem->m * (double)g->n;
+    double pack = o->x_layout == LAC_LAYOUT_FEATURE_MAJOR && problem->m > 1 ? PACK_FEATURE : PACK_TOKEN;
+    return (lac_cpu_work){.threads = o->threads,
+                          .lanes = lanes,
+                          .bytes = x * (double)lac_dtype_size(o->x_dtype) + 2.0 * y * (double)lac_dtype_size(o->y_dtype) +
+                                   (o->has_residual ? y * (double)lac_dtype_size(o->c_dtype) : 0.0),
+                          .packing = x * (problem->m == 1 ? PACK_FEATURE : pack) + y * FINISH};
 }
 
-static double rounded_up(int64_t count, int64_t step) { return (double)((count + step - 1) / step * step); }
+/* Adds a weight of so many bytes, read from memory once for each panel of tokens and again from the cache as often as
+ * there are tiles beyond those. */
+static void add_weight(const lac_problem *problem, lac_cpu_work *work, double bytes, double readings)
+{
+    double panels = ceil_divide(problem->m, LAC_CPU_PANEL_TOKENS);
+    work->bytes += bytes * panels;
+    if (readings > panels) work->l3_bytes += bytes * (readings - panels);
+}
+
+/* FMAs of which only `sums` are independent of each other. */
+static double waiting(double fmas, double sums)
+{
+    return fmas * at_least_one((double)LAC_CPU_FMAS_UNDER_WAY / at_least_one(sums));
+}
 
 static lac_cost gather_cost(const lac_problem *problem)
 {
-    lac_cpu_work work = common_work(problem);
-    double panels = rounded_up(problem->m, LAC_CPU_PANEL_TOKENS) / LAC_CPU_PANEL_TOKENS;
-    uint64_t weight_bytes = 0;
-    for (int part = 0; part < LAC_PART_COUNT; ++part) weight_bytes += problem->weight->part[part].bytes;
+    lac_cpu_work work = common_work(problem, 1);
+    double kept = (double)problem->weight->kept, panels = ceil_divide(problem->m, LAC_CPU_PANEL_TOKENS);
+    double weight_bytes = 0.0;
+    for (int part = 0; part < LAC_PART_COUNT; ++part) weight_bytes += (double)problem->weight->part[part].bytes;
+    int tile = lac_cpu_tile_tokens(problem->m);
+    double product = tile == 1 ? PLAIN_PRODUCT_1 : tile == 4 ? PLAIN_PRODUCT_4 : PLAIN_PRODUCT_16;
+    double products = rounded_up(problem->m, tile) * kept;
     work.threads = lac_cpu_threads(problem);
-    work.tile = lac_cpu_tile_tokens(problem->m);
-    work.products = rounded_up(problem->m, work.tile) * (double)problem->weight->kept;
-    work.decoded = panels * (double)problem->weight->kept;
-    work.bytes += panels * (double)weight_bytes;
+    work.fmas = products;
+    work.loads = products * product + products / tile * PLAIN_GATHER + panels * kept * PLAIN_DECODE;
+    work.packing += (double)problem->m * (double)problem->weight->geometry.n * (PLAIN_STORE - FINISH);
+    add_weight(problem, &work, weight_bytes, panels);
     return lac_model_cpu_cost(&problem->device->info, &work);
 }
 
-/* Loads a vector FMA in dataflow "broadcast": 9 for 12 on AVX2, 15 for 24 on AVX-512. */
-static const double BROADCAST_LOADS = 0.75;
+/* Tokens in a tile of broadcast: the smallest that makes as few tiles as the largest does. */
+static int broadcast_tile(const lac_cpu_unit *unit, int64_t m)
+{
+    const int *tiles = unit->broadcast_tiles;
+    double count = ceil_divide(m, tiles[0]);
+    int best = tiles[0];
+    for (int i = 0; tiles[i]; ++i)
+        if (tiles[i] * count >= (double)m) best = tiles[i];
+    return best;
+}
+
+/* `weights` of W in groups of `unit_n` outputs, the padding to whole vectors not counted. A slot of the inner loop loads a
+ * few vectors of weights, one broadcast for each token, and a column. */
+static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, int64_t unit_n)
+{
+    const lac_cpu_unit *unit = problem->kernel->config;
+    lac_cpu_work work = common_work(problem, unit->lanes);
+    int tile = broadcast_tile(unit, problem->m);
+    double vectors = ceil_divide(unit_n, unit->lanes);
+    if (vectors > unit->broadcast_vectors) vectors = unit->broadcast_vectors;
+    double padding = rounded_up(unit_n, unit->lanes) / (double)unit_n;
+    double widening = problem->weight->dtype == LAC_DTYPE_F32 ? 1.0 : 2.0; /* a 16-bit weight is loaded, then converted */
+    double fmas = rounded_up(problem->m, tile) * weights * padding / unit->lanes;
+    double slots = fmas / (tile * vectors);
+    double bytes = weights * padding * (double)lac_dtype_size(problem->weight->dtype) + 4.0 * weights / (double)unit_n;
+    work.fmas = waiting(fmas, tile * vectors);
+    work.loads = slots * (tile + vectors * widening + 1.0);
+    work.l2_bytes = slots * rounded_up(tile * 4, 64); /* the tokens of a column: a cache line or two */
+    add_weight(problem, &work, bytes, ceil_divide(problem->m, BROADCAST_CHUNK));
+    return lac_model_cpu_cost(&problem->device->info, &work);
+}
 
 static lac_cost broadcast_cost(const lac_problem *problem)
 {
-    const lac_cpu_unit *unit = problem->kernel->config;
-    const lac_weight *w = problem->weight;
-    lac_cpu_work work = common_work(problem);
-    double padding = rounded_up(w->geometry.unit_n, unit->lanes) / (double)w->geometry.unit_n;
-    work.lanes = unit->lanes;
-    work.loads = BROADCAST_LOADS;
-    work.products = (double)problem->m * (double)w->kept * padding;
-    work.bytes += (double)w->part[LAC_PART_VALUES].bytes * padding;
-    return lac_model_cpu_vector_cost(&problem->device->info, &work);
-}
-
-static lac_cost stream_cost(const lac_problem *problem)
-{
-    const lac_cpu_unit *unit = problem->kernel->config;
-    const lac_weight *w = problem->weight;
-    lac_cpu_work work = common_work(problem);
-    int vectors = lac_cpu_stream_tile_vectors(problem), rows = lac_cpu_stream_rows(w);
-    double padding = rows == 1 ? 1.0 : rounded_up(w->geometry.unit_n, rows) / (double)w->geometry.unit_n;
-    work.lanes = unit->lanes;
-    work.loads = rows == 1 ? (double)(vectors + 2) / vectors : (double)(vectors + rows + 1) / (vectors * rows);
-    work.products = rounded_up(problem->m, (int64_t)vectors * unit->lanes) * (double)w->kept * padding;
-    work.bytes += (double)w->kept * (sizeof(float) + sizeof(uint16_t) / (double)rows);
-    return lac_model_cpu_vector_cost(&problem->device->info, &work);
-}
-
-static lac_cost expand_cost(const lac_problem *problem)
-{
-    const lac_cpu_unit *unit = problem->kernel->config;
-    const lac_weight *w = problem->weight;
-    lac_cpu_work work = common_work(problem);
-    double columns = (double)w->geometry.n * (double)w->geometry.k; /* every one is looked at */
-    work.lanes = unit->lanes;
-    work.loads = 1.0;
-    work.products = columns * (4.0 + (double)problem->m); /* spreading a vector of weights takes as long as 4 FMAs */
-    work.bytes += (double)w->part[LAC_PART_VALUES].bytes + columns / 8;
-    return lac_model_cpu_vector_cost(&problem->device->info, &work);
+    return broadcast_like_cost(problem, (double)problem->weight->kept, problem->weight->geometry.unit_n);
 }
 
 static lac_cost dense_cost(const lac_problem *problem)
 {
-    const lac_cpu_unit *unit = problem->kernel->config;
     const lac_geometry *g = &problem->weight->geometry;
-    lac_cpu_work work = common_work(problem);
-    double weights = rounded_up(g->n, unit->lanes) * (double)g->k;
-    work.lanes = unit->lanes;
-    work.loads = BROADCAST_LOADS;
-    work.products = (double)problem->m * weights;
-    work.bytes += weights * (double)lac_dtype_size(problem->weight->dtype);
-    return lac_model_cpu_vector_cost(&problem->device->info, &work);
+    return broadcast_like_cost(problem, (double)g->n * (double)g->k, g->n > 0 ? g->n : 1);
+}
+
+/* A slot loads a vector of each tile's tokens, a broadcast for each row and a column. */
+static lac_cost stream_cost(const lac_problem *problem)
+{
+    const lac_cpu_unit *unit = problem->kernel->config;
+    const lac_weight *w = problem->weight;
+    lac_cpu_work work = common_work(problem, unit->lanes);
+    int vectors = lac_cpu_stream_tile_vectors(problem), rows = lac_cpu_stream_rows(w);
+    int64_t tile = (int64_t)vectors * unit->lanes;
+    double padding = rows == 1 ? 1.0 : rounded_up(w->geometry.unit_n, rows) / (double)w->geometry.unit_n;
+    double weights = (double)w->kept * padding;
+    double fmas = rounded_up(problem->m, tile) * weights / unit->lanes;
+    work.fmas = waiting(fmas, (double)rows * vectors);
+    work.loads = fmas / (rows * vectors) * (vectors + rows + 1.0);
+    add_weight(problem, &work, weights * (sizeof(float) + sizeof(uint16_t) / (double)rows), ceil_divide(problem->m, tile));
+    return lac_model_cpu_cost(&problem->device->info, &work);
+}
+
+/* A vector of columns takes its bits, its values, a table's entry to spread them by, and a vector of each token. */
+static lac_cost expand_cost(const lac_problem *problem)
+{
+    const lac_cpu_unit *unit = problem->kernel->config;
+    const lac_weight *w = problem->weight;
+    lac_cpu_work work = common_work(problem, unit->lanes);
+    double columns = (double)w->geometry.n * (double)w->geometry.k, m = (double)problem->m; /* every one is looked at */
+    double vectors = (double)w->geometry.n * ceil_divide(w->geometry.k, unit->lanes);
+    double x_bytes = m * (double)w->geometry.k * sizeof(float);
+    uint64_t l1 = problem->device->info.l1_bytes ? problem->device->info.l1_bytes : 32768;
+    work.fmas = waiting(vectors * m, m <= 4.0 ? 2.0 * m : m);
+    work.loads = vectors * (3.0 + m);
+    if (x_bytes > (double)l1) work.l2_bytes = (double)w->geometry.n * x_bytes;
+    add_weight(problem, &work, (double)w->kept * (double)lac_dtype_size(w->dtype) + columns / 8.0, 1.0);
+    return lac_model_cpu_cost(&problem->device->info, &work);
 }
 
 /* ---- the table */

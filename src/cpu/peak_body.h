@@ -6,13 +6,13 @@
 #include "cpu/unit.h"
 #include "cpu/vector.h"
 
-/* The compiler must believe that the sum is used and changed, or it would fold the loop. */
+/* The compiler must believe that the value is used and changed, or it would fold the loop. */
 #if defined(__x86_64__)
-#define LAC_PEAK_KEEP(sum) __asm__ volatile("" : "+x"(sum))
+#define LAC_PEAK_KEEP(value) __asm__ volatile("" : "+x"(value))
 #elif defined(__aarch64__)
-#define LAC_PEAK_KEEP(sum) __asm__ volatile("" : "+w"(sum))
+#define LAC_PEAK_KEEP(value) __asm__ volatile("" : "+w"(value))
 #else
-#define LAC_PEAK_KEEP(sum) __asm__ volatile("" : "+m"(sum))
+#define LAC_PEAK_KEEP(value) __asm__ volatile("" : "+m"(value))
 #endif
 
 LAC_INLINE void lac_peak_rounds(const int reads, int64_t rounds, const float *from, int64_t step)
@@ -24,6 +24,7 @@ LAC_INLINE void lac_peak_rounds(const int reads, int64_t rounds, const float *fr
     for (int64_t round = 0; round < rounds; ++round, from += reads ? step : 0) {
         LAC_UNROLL
         for (int i = 0; i < LAC_CPU_PEAK_FMAS; ++i) {
+            LAC_PEAK_KEEP(factor);
             sum[i] = lac_vec_fma(factor, reads ? lac_vec_load(from + i * LAC_LANES) : factor, sum[i]);
             LAC_PEAK_KEEP(sum[i]);
         }

@@ -1,53 +1,59 @@
-/* cpu.c - the performance model of the CPU kernels: time = max(compute, memory) + start. Few constants, fitted on
- * one core of a 2.8 GHz Ice Lake server and its memory; on another machine the absolute times shift, the ranking of dense
- * against gather, which is what the planner asks, hardly does. Called by cpu/kernels.c. */
+/* cpu.c - the performance model of the CPU kernels. Each level takes amount / rate, with the rates that model/rates.c
+ * measured. What feeds the core (memory and the third-level cache) and what the core does (the second-level cache, loads,
+ * FMAs: the slowest of them) overlap in part; packing comes before and after. cpu/kernels.c counts the amounts.
+ *
+ *     feed = memory + l3        work = max(l2, loads, fma)
+ *     seconds = max(feed, work) + min(feed, work) / 2 + packing + start */
 #include "model/cpu.h"
 
-/* Seconds on one core. */
-static const double PRODUCT_TILE_1 = 0.45e-9, PRODUCT_TILE_4 = 0.33e-9, PRODUCT_TILE_16 = 0.16e-9;
-static const double GATHER = 0.5e-9; /* looking up a column: for each tile of tokens, not for each product */
-static const double DECODE = 2.0e-9; /* a weight: unpacking its index, converting and moving its value    */
-static const double PACK = 0.6e-9;   /* an element of X                                                   */
-static const double STORE = 4.0e-9;  /* an element of Y through the epilogue                              */
-static const double START = 0.5e-6;  /* a call                                                            */
-static const double FORK = 5.0e-6;   /* waking the other threads                                          */
+#include "model/rates.h"
 
-/* The vector kernels on one lane. */
-static const double SCALAR_PRODUCT = 0.8e-9;
-/* Vector FMAs a second of one core: two pipes, most of the time. */
-static const double VECTOR_FMA_RATE = 4.5e9;
-static const double VECTOR_STORE = 0.7e-9; /* an element of Y through the unit's finishing loop */
+static const double OVERLAP_LOST = 0.5; /* of the shorter side                           */
+static const double START = 0.5e-6;     /* seconds: a call                               */
+static const double FORK = 5.0e-6;      /* seconds: waking the other threads             */
 
-/* Bytes a second: one core cannot draw all that the memory gives, a few together can. */
-static const double CORE_BANDWIDTH = 9e9, MEMORY_BANDWIDTH = 300e9;
-/* From the last-level cache, when all of it fits there. */
-static const double CACHE_SPEEDUP = 3.0;
-
-/* The larger of the two times, and what it takes to begin. */
-static lac_cost bounded(const lac_device_info *device, const lac_cpu_work *work, double core_seconds)
+static lac_level make_level(const char *name, const char *unit, double amount, double rate, const char *remedy)
 {
-    int cores = work->threads < device->cores || device->cores < 1 ? work->threads : device->cores;
-    double compute = core_seconds / cores;
-    double bandwidth = cores * CORE_BANDWIDTH;
-    if (bandwidth > MEMORY_BANDWIDTH) bandwidth = MEMORY_BANDWIDTH;
-    if (device->l3_bytes && work->bytes < (double)device->l3_bytes) bandwidth *= CACHE_SPEEDUP;
-    double memory = work->bytes / bandwidth;
-    double start = START + (work->threads > 1 ? FORK : 0.0);
-    return (lac_cost){(compute > memory ? compute : memory) + start, compute > memory ? "compute" : "memory"};
+    return (lac_level){.name = name, .unit = unit, .remedy = remedy, .amount = amount, .rate = rate, .seconds = amount / rate};
 }
+
+static double larger(double a, double b) { return a > b ? a : b; }
+static double smaller(double a, double b) { return a < b ? a : b; }
 
 lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *work)
 {
-    double product = work->tile == 1 ? PRODUCT_TILE_1 : work->tile == 4 ? PRODUCT_TILE_4 : PRODUCT_TILE_16;
-    double compute = work->products * product + work->products / work->tile * GATHER + work->decoded * DECODE +
-                     work->packed * PACK + work->stored * STORE;
-    return bounded(device, work, compute);
-}
-
-lac_cost lac_model_cpu_vector_cost(const lac_device_info *device, const lac_cpu_work *work)
-{
-    /* Two FMAs or two loads a cycle, whichever there is more of. */
-    double busy = work->loads > 1.0 ? work->loads : 1.0;
-    double product = work->lanes > 1 ? busy / (VECTOR_FMA_RATE * work->lanes) : SCALAR_PRODUCT;
-    return bounded(device, work, work->products * product + work->packed * PACK + work->stored * VECTOR_STORE);
+    const lac_cpu_rates *rates = lac_cpu_rates_get();
+    int unit = lac_cpu_rates_unit(work->lanes);
+    double cores = work->threads < device->cores || device->cores < 1 ? work->threads : device->cores;
+    enum { MEMORY, L3, L2, LOADS, FMA, PACKING };
+    lac_cost cost = {
+        .levels = LAC_COST_LEVELS,
+        .level = {[MEMORY] = make_level("memory", "bytes", work->bytes, smaller(cores * rates->core, rates->memory),
+                                        "It would have to move fewer bytes: a sparser pattern, 16-bit weights, or more tokens "
+                                        "for each reading of W."),
+                  [L3] = make_level("l3", "bytes", work->l3_bytes, cores * rates->l3,
+                                    "W is read again for every tile of tokens: tiles of more tokens or fewer weights would "
+                                    "read it less often."),
+                  [L2] = make_level("l2", "bytes", work->l2_bytes, cores * rates->l2,
+                                    "X does not fit the first-level cache and is read again for every row of W: fewer tokens "
+                                    "or a shorter k would fit."),
+                  [LOADS] = make_level("loads", "vector loads", work->loads, cores * rates->loads[unit],
+                                       "Each FMA waits for its operands from the first-level cache: a pattern whose outputs "
+                                       "share their columns (vw, bw, shfl) needs fewer loads."),
+                  [FMA] = make_level("fma", "vector FMAs", work->fmas, cores * rates->fma[unit],
+                                     "The arithmetic itself is the limit: a sparser pattern has less of it, more cores do it "
+                                     "faster."),
+                  [PACKING] = make_level("packing", "element moves", work->packing, cores * rates->loads[unit],
+                                         "Bringing X into shape and writing Y takes longer than multiplying: more outputs for "
+                                         "each input, or activations that are feature-major already, would pay for it.")}};
+    const lac_level *level = cost.level, *bound = level;
+    for (int i = 1; i < LAC_COST_LEVELS; ++i)
+        if (level[i].seconds > bound->seconds) bound = &level[i];
+    double feed = level[MEMORY].seconds + level[L3].seconds;
+    double busy = larger(larger(level[L2].seconds, level[LOADS].seconds), level[FMA].seconds);
+    cost.bound = bound->name;
+    cost.ceiling = bound->seconds;
+    cost.seconds = larger(feed, busy) + OVERLAP_LOST * smaller(feed, busy) + level[PACKING].seconds + START +
+                   (work->threads > 1 ? FORK : 0.0);
+    return cost;
 }

@@ -1,24 +1,25 @@
-/* cpu.h - the performance model of the CPU kernels: how long the parts of the work take. Called by their cost(). */
+/* cpu.h - the performance model of the CPU kernels: how long a call takes, level by level. Called by their cost();
+ * docs/model.md explains it. */
 #ifndef LAC_MODEL_CPU_H
 #define LAC_MODEL_CPU_H
 
 #include "core/kernel.h"
 
+/* What a call asks of each level, over all threads. */
 typedef struct lac_cpu_work {
     int threads;
-    int lanes;       /* of the vector unit; 0 for the plain kernels              */
-    int tile;        /* tokens that share one load of a weight: 1, 4 or 16       */
-    double products; /* multiplications, those with padding tokens included      */
-    double loads;    /* vector kernels: loads of any kind for each vector FMA    */
-    double decoded;  /* weights read from the compressed form, once a panel      */
-    double packed;   /* elements of X packed                                     */
-    double stored;   /* elements of Y written                                    */
-    double bytes;    /* that memory moves: weight, X, Y, C                       */
+    int lanes;       /* of the vector unit                                                     */
+    double bytes;    /* from and to memory: weight, X, Y, C                                    */
+    double l3_bytes; /* read again, from beyond the second-level cache                         */
+    double l2_bytes; /* read again, from beyond the first-level cache                          */
+    double loads;    /* vector loads and broadcasts                                            */
+    double fmas;     /* vector FMAs, and those that could have run while one waits for another */
+    double packing;  /* loads' worth of moving X in and Y out                                  */
 } lac_cpu_work;
 
-lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *work);
+/* FMAs that the pipes have under way at once: two pipes, four cycles. With fewer independent sums they wait. */
+enum { LAC_CPU_FMAS_UNDER_WAY = 8 };
 
-/* The same for kernels on a vector unit. */
-lac_cost lac_model_cpu_vector_cost(const lac_device_info *device, const lac_cpu_work *work);
+lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *work);
 
 #endif

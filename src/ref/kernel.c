@@ -14,7 +14,8 @@ static bool applies(const lac_problem *problem)
 /* About a product every 3 ns, on one core. It is never ranked, so that will do. */
 static lac_cost cost(const lac_problem *problem)
 {
-    return (lac_cost){(double)problem->m * (double)problem->weight->kept * 3e-9, "compute"};
+    double seconds = (double)problem->m * (double)problem->weight->kept * 3e-9;
+    return (lac_cost){.seconds = seconds, .bound = "compute", .ceiling = seconds};
 }
 
 static size_t workspace(const lac_problem *problem) { return lac_reference_scratch_bytes(problem->weight); }
