@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -173,6 +174,36 @@ class Prune(Case):
             self.assertIn(b"nothing was written", error)
             self.assertEqual(out, b"")
             self.assertEqual(self.files(), ["m.safetensors"])
+
+
+class Memory(Case):
+    """A checkpoint four times as large as the memory that the process may have."""
+
+    TENSORS, SIDE, LIMIT = 24, 1280, 40 << 20
+
+    @unittest.skipIf(int(os.environ.get("LAC_TEST_SCALE", "1")) > 1, "the sanitizers need more memory than the limit")
+    def test_one_tensor_at_a_time(self):
+        size = self.SIDE * self.SIDE * 4
+        header = {
+            "layer.%d" % i: {"dtype": "F32", "shape": [self.SIDE, self.SIDE], "data_offsets": [i * size, (i + 1) * size]}
+            for i in range(self.TENSORS)
+        }
+        text = json.dumps(header).encode()
+        with open(self.path("large.safetensors"), "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            for i in range(self.TENSORS):
+                file.write(struct.pack("<16f", *[(i + j) % 7 - 3 + j / 16 for j in range(16)]) * (size // 64))
+        self.assertGreater(self.TENSORS * size, 3 * self.LIMIT)
+        result = subprocess.run(
+            [LACUNA, "prune", "large.safetensors", "small.safetensors", "-p", "2:4", "--threads", "1", "--json"],
+            cwd=self.folder,
+            capture_output=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (self.LIMIT, self.LIMIT)),
+            check=False,
+        )
+        self.assertEqual((result.returncode, result.stderr), (0, b""))
+        self.assertEqual(json.loads(result.stdout)["totals"]["pruned"], self.TENSORS)
+        self.run_lacuna("verify", "small.safetensors", "--against", "large.safetensors", "--include", "layer.1?")
 
 
 class Verify(Case):
