@@ -8,8 +8,8 @@ model.safetensors and a vocab.txt of that model, takes its place.
 
 For each family at 50 and 75% zeros: `lacuna prune` the 36 matrices, `lacuna verify --against` the original, and send the
 words of TEXT, as the model's own embedding gives them, through the first layer's query matrix by `lacuna multiply
---check`, on one thread. Prints a table. Exit status: 0 done, 1 a check failed, 2 the model cannot be had. `make real-weights` runs it; it
-needs Python's standard library alone.
+--check`, on one thread. Prints a table. Exit status: 0 done, 1 a check failed, 2 the model cannot be had. `make
+real-weights` runs it; it needs Python's standard library alone.
 """
 
 import argparse
@@ -124,8 +124,8 @@ def run_lacuna(lacuna, *arguments):
     """The JSON document that a command prints; its exit status must be 0."""
     result = subprocess.run([lacuna, *arguments, "--json"], stdout=subprocess.PIPE, text=True)
     if result.returncode:
-        print("real_weights.py: lacuna %s: exit status %d\n%s" % (" ".join(arguments), result.returncode, result.stdout[-2000:]),
-              file=sys.stderr)  # fmt: skip
+        command = " ".join(["lacuna", *arguments])
+        print("real_weights.py: %s: exit status %d\n%s" % (command, result.returncode, result.stdout[-2000:]), file=sys.stderr)
         sys.exit(1)
     return json.loads(result.stdout)
 
@@ -142,7 +142,8 @@ def measure(lacuna, source, folder, pattern, energy):
     if len(products) != len(layers):
         raise SystemExit("real_weights.py: %d weights were pruned, and %d verified" % (len(layers), len(products)))
     y = run_lacuna(lacuna, "multiply", pruned, os.path.join(folder, "x.npy"), os.path.join(folder, "y.npy"), "--name",
-                   LAYER + ".weight", "--bias", os.path.join(folder, "bias.npy"), "--repeat", "101", "--check", "--force", "--threads", "1")  # fmt: skip
+                   LAYER + ".weight", "--bias", os.path.join(folder, "bias.npy"), "--repeat", "101", "--check", "--force",
+                   "--threads", "1")  # fmt: skip
     shares = [layer["energy_kept"] for layer in layers]
     return {
         "pattern": pattern,
