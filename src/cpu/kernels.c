@@ -25,8 +25,6 @@ static const double PACK_TOKEN = 3.5, PACK_FEATURE = 1.0, FINISH = 4.0;
 /* The plain kernel, in the same: a product by the tokens of its tile, looking up a column, decoding a weight, storing. */
 static const double PLAIN_PRODUCT_1 = 2.5, PLAIN_PRODUCT_4 = 1.8, PLAIN_PRODUCT_16 = 0.9;
 static const double PLAIN_GATHER = 2.8, PLAIN_DECODE = 11.0, PLAIN_STORE = 22.0;
-/* Tokens that broadcast takes before it reads its weights again. */
-static const int64_t BROADCAST_CHUNK = 48;
 
 static double at_least_one(double value) { return value > 1.0 ? value : 1.0; }
 static double ceil_divide(int64_t count, int64_t step) { return (double)((count + step - 1) / step); }
@@ -89,6 +87,16 @@ static int broadcast_tile(const lac_cpu_unit *unit, int64_t m)
     return best;
 }
 
+/* Tokens that broadcast takes before it reads its weights again: those whose activations, over the columns that a block of
+ * its slots spans, fill half of the second-level cache. */
+static double broadcast_chunk(const lac_problem *problem, double density)
+{
+    enum { BLOCK_SLOTS = 256 };
+    uint64_t l2 = problem->device->info.l2_bytes ? problem->device->info.l2_bytes : 1 << 20;
+    double span = BLOCK_SLOTS / density, k = (double)problem->weight->geometry.k;
+    return (double)l2 / 2.0 / (sizeof(float) * at_least_one(span < k ? span : k));
+}
+
 /* `weights` of W in groups of `unit_n` outputs, the padding to whole vectors not counted. A slot of the inner loop loads a
  * few vectors of weights, one broadcast for each token, and a column. */
 static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, int64_t unit_n)
@@ -106,7 +114,9 @@ static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, 
     work.fmas = waiting(fmas, tile * vectors);
     work.loads = slots * (tile + vectors * widening + 1.0);
     work.l2_bytes = slots * rounded_up(tile * 4, 64); /* the tokens of a column: a cache line or two */
-    add_weight(problem, &work, bytes, ceil_divide(problem->m, BROADCAST_CHUNK));
+    double density = weights / at_least_one((double)problem->weight->geometry.n * (double)problem->weight->geometry.k);
+    double chunk = broadcast_chunk(problem, density > 0.0 ? density : 1.0);
+    add_weight(problem, &work, bytes, at_least_one((double)problem->m / chunk));
     return lac_model_cpu_cost(&problem->device->info, &work);
 }
 

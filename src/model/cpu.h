@@ -17,8 +17,8 @@ typedef struct lac_cpu_work {
     double packing;  /* loads' worth of moving X in and Y out                                  */
 } lac_cpu_work;
 
-/* FMAs that the pipes have under way at once: two pipes, four cycles. With fewer independent sums they wait. */
-enum { LAC_CPU_FMAS_UNDER_WAY = 8 };
+/* Independent FMAs that it takes to keep the pipes busy: two pipes, four cycles, less what running ahead hides. */
+enum { LAC_CPU_FMAS_UNDER_WAY = 6 };
 
 lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *work);
 

@@ -2,8 +2,8 @@
  *
  * One loop serves for all of them, lac_cpu_unit.peak, compiled for the widest vector unit. Reading from memory needs no
  * block larger than the caches: a block of 512 KiB is flushed out of them, line by line, and then read. Each rate is the best
- * of a few short runs, so that other work on the machine hardly shows, and is rounded to a quarter of an octave (bytes: to
- * half of one), so that the planner decides alike in one process and the next. */
+ * of a few short runs, so that other work on the machine hardly shows, and is rounded to a quarter of an octave, so that
+ * the planner decides alike in one process and the next. */
 #include "model/rates.h"
 
 #include <math.h>
@@ -191,7 +191,7 @@ static double best_memory_rate(const lac_cpu_unit *unit, char *blocks, int threa
 /* ---- all of it */
 
 /* A clock too coarse to see a run gives infinity: taken as the most that any machine does. */
-static double rounded(double rate, double steps) { return exp2(round(steps * log2(fmin(rate, 1e15))) / steps); }
+static double rounded(double rate) { return exp2(round(4.0 * log2(fmin(rate, 1e15))) / 4.0); }
 
 static lac_status measure(int cores, lac_cpu_rates *out)
 {
@@ -203,14 +203,14 @@ static lac_status measure(int cores, lac_cpu_rates *out)
     memset(blocks, 0, bytes);
     double core = best_memory_rate(unit, blocks, 1);
     double all = threads > 1 ? best_memory_rate(unit, blocks, threads) : core;
-    *out = (lac_cpu_rates){.core = rounded(core, 2), .memory = rounded(fmax(core, all), 2)};
-    out->l3 = rounded(fmax(core, cache_rate(unit, blocks, L3_BYTES, MEMORY_RUNS)), 2);
-    out->l2 = fmax(out->l3, rounded(cache_rate(unit, blocks, L2_BYTES, L2_RUNS), 2));
+    *out = (lac_cpu_rates){.core = rounded(core), .memory = rounded(fmax(core, all))};
+    out->l3 = rounded(fmax(core, cache_rate(unit, blocks, L3_BYTES, MEMORY_RUNS)));
+    out->l2 = fmax(out->l3, rounded(cache_rate(unit, blocks, L2_BYTES, L2_RUNS)));
     measure_operations((const float *)(const void *)blocks, out);
     for (int i = 0; i < LAC_CPU_RATES_UNITS; ++i) {
         if (!(out->fma[i] > 0.0)) continue;
-        out->fma[i] = rounded(out->fma[i], 4);
-        out->loads[i] = rounded(out->loads[i], 4);
+        out->fma[i] = rounded(out->fma[i]);
+        out->loads[i] = rounded(out->loads[i]);
     }
     lac_release(blocks);
     return LAC_STATUS_OK;
@@ -233,6 +233,7 @@ static lac_status read_text(const char *text, lac_cpu_rates *out)
     }
     *out = (lac_cpu_rates){.l2 = value[2], .l3 = value[3], .core = value[4], .memory = value[5]};
     for (int i = 0; i < LAC_CPU_RATES_UNITS; ++i) out->fma[i] = value[0], out->loads[i] = value[1];
+    out->fma[0] /= 2.0; /* one lane has no FMA: it multiplies and adds */
     return LAC_STATUS_OK;
 }
 

@@ -19,8 +19,9 @@ typedef struct lac_cpu_rates {
 } lac_cpu_rates;
 
 /* Measures, unless it is done, in about 10 ms; `cores` is how many the process may use. The environment variable
- * LAC_CPU_RATES ("fma,loads,l2,l3,core,memory", each in 10^9 a second, for every unit alike) replaces the measurement. Any thread may call it.
- * Fails with OUT_OF_MEMORY, or with INVALID_ARGUMENT when the variable makes no sense; it can then be called again. */
+ * LAC_CPU_RATES ("fma,loads,l2,l3,core,memory", each in 10^9 a second, for every vector unit alike) replaces the
+ * measurement. Any thread may call it. Fails with OUT_OF_MEMORY, or with INVALID_ARGUMENT when the variable makes no sense;
+ * it can then be called again. */
 lac_status lac_cpu_rates_prepare(int cores);
 /* The number of the unit with so many lanes. */
 int lac_cpu_rates_unit(int lanes);

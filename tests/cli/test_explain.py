@@ -1,0 +1,83 @@
+"""test_explain.py - `lacuna explain`: its tables and its JSON say the same, its numbers hang together, wrong questions are refused."""
+
+import sys
+import unittest
+
+from support import Case
+
+# What the machine would otherwise be measured for: the answers are then the same on every machine of one vector unit.
+FIXED = {"LAC_CPU_RATES": "5,5,120,30,12,24"}
+
+
+class Explain(Case):
+    def explain(self, *arguments):
+        return self.run_json("explain", *arguments, environment=FIXED)
+
+    def test_levels_and_candidates_hang_together(self):
+        for pattern in ["2:4", "vw32:8:32", "bw4x4:2:8", "64:2:8", "shfl64:25%"]:
+            for m in [1, 64]:
+                answer = self.explain("--shape", "%d,256,512" % m, "--pattern", pattern, "--threads", "1")
+                self.assertEqual((answer["m"], answer["n"], answer["k"], answer["pattern"]), (m, 256, 512, pattern))
+                pick, levels, candidates = answer["pick"], answer["levels"], answer["candidates"]
+                times = [c["predicted_seconds"] for c in candidates]
+                self.assertEqual(times, sorted(times))
+                self.assertEqual(candidates[0]["predicted_seconds"], pick["predicted_seconds"])
+                self.assertIn(pick["kernel"], [c["kernel"] for c in candidates])
+                self.assertNotIn("ref_f64", [c["kernel"] for c in candidates])
+                bounds = [level for level in levels if level["is_bound"]]
+                self.assertEqual([level["name"] for level in bounds], [pick["bound_by"]])
+                self.assertEqual(bounds[0]["seconds"], max(level["seconds"] for level in levels))
+                self.assertEqual(bounds[0]["seconds"], pick["ceiling_seconds"])
+                self.assertLessEqual(pick["ceiling_seconds"], pick["predicted_seconds"])
+                for level in levels:
+                    self.assertAlmostEqual(level["amount"] / level["rate"], level["seconds"], delta=1e-9)
+                self.assertTrue(answer["dense"]["is_dense"])
+                self.assertGreater(answer["dense"]["predicted_seconds"], pick["predicted_seconds"])
+                self.assertGreater(len(answer["remedy"]), 20)
+                self.assertIsNone(pick["measured_seconds"])
+
+    def test_bytes_follow_the_dtype(self):
+        amounts = {}
+        for dtype in ["f32", "bf16"]:
+            answer = self.explain("--shape", "1,512,1024", "--pattern", "4:4", "--dtype", dtype, "--kernel", "cpu_scalar_f32_dense")
+            self.assertEqual(answer["pick"]["kernel"], "cpu_scalar_f32_dense")
+            amounts[dtype] = next(level["amount"] for level in answer["levels"] if level["name"] == "memory")
+        self.assertGreater(amounts["f32"], 1.9 * amounts["bf16"])
+        self.assertGreaterEqual(amounts["f32"], 4 * 512 * 1024)
+
+    def test_measuring_times_every_candidate(self):
+        answer = self.explain("--shape", "4,64,128", "--pattern", "2:4", "--measure", "--layout", "feature")
+        self.assertEqual(answer["layout"], "feature")
+        for candidate in [answer["pick"], *answer["candidates"]]:
+            self.assertGreater(candidate["measured_seconds"], 0)
+
+    def test_tables_say_what_json_says(self):
+        question = ["--shape", "8,256,512", "--pattern", "1:4", "--threads", "1"]
+        out, _ = self.run_lacuna("explain", *question, environment=FIXED)
+        answer = self.explain(*question)
+        for candidate in answer["candidates"]:
+            self.assertIn(candidate["kernel"], out)
+        for level in answer["levels"]:
+            self.assertRegex(out, r"(?m)^%s " % level["name"])
+        self.assertIn("set by %s." % answer["pick"]["bound_by"], out)
+        self.assertIn(answer["remedy"], out)
+        self.assertIn("Dense (%s)" % answer["dense"]["kernel"], out)
+
+    def test_the_oracle_can_be_asked_too(self):
+        answer = self.explain("--shape", "2,16,32", "--pattern", "2:4", "--kernel", "ref_f64")
+        self.assertEqual((answer["pick"]["kernel"], answer["levels"], answer["remedy"]), ("ref_f64", [], None))
+
+    def test_wrong_questions_are_refused(self):
+        for shape in ["", "1,2", "1,2,3,4", "0,8,8", "1,8,-8", "a,b,c", "1,8,99999999999"]:
+            self.assertIn("--shape", self.run_lacuna("explain", "--shape", shape, "--pattern", "2:4", status=2)[1])
+        self.run_lacuna("explain", "--pattern", "2:4", status=2)
+        self.run_lacuna("explain", "--shape", "1,8,8", status=2)
+        question = ["explain", "--shape", "1,8,8", "--pattern", "2:4"]
+        self.assertIn("no_such", self.run_lacuna(*question, "--kernel", "no_such", status=3)[1])
+        self.assertIn("tpu", self.run_lacuna(*question, "--device", "tpu", status=3)[1])
+        wrong = {"LAC_CPU_RATES": "fast"}
+        self.assertIn("LAC_CPU_RATES", self.run_lacuna(*question, status=3, environment=wrong)[1])
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main(verbosity=1))
