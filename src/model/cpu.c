@@ -3,12 +3,12 @@
  * FMAs: the slowest of them) overlap in part; packing comes before and after. cpu/kernels.c counts the amounts.
  *
  *     feed = memory + l3        work = max(l2, loads, fma)
- *     seconds = max(feed, work / 0.8) + min(feed, work / 0.8) / 2 + packing + start */
+ *     seconds = (max(feed, work) + min(feed, work) / 2) / 0.8 + packing + start */
 #include "model/cpu.h"
 
 #include "model/rates.h"
 
-static const double EFFICIENCY = 0.8;   /* of the rates, that the inner loops reach      */
+static const double EFFICIENCY = 0.8;   /* of the rates, that kernels reach              */
 static const double OVERLAP_LOST = 0.5; /* of the shorter side                           */
 static const double START = 0.5e-6;     /* seconds: a call                               */
 static const double FORK = 5.0e-6;      /* seconds: waking the other threads             */
@@ -51,10 +51,10 @@ lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *w
     for (int i = 1; i < LAC_COST_LEVELS; ++i)
         if (level[i].seconds > bound->seconds) bound = &level[i];
     double feed = level[MEMORY].seconds + level[L3].seconds;
-    double busy = larger(larger(level[L2].seconds, level[LOADS].seconds), level[FMA].seconds) / EFFICIENCY;
+    double busy = larger(larger(level[L2].seconds, level[LOADS].seconds), level[FMA].seconds);
     cost.bound = bound->name;
     cost.ceiling = bound->seconds;
-    cost.seconds = larger(feed, busy) + OVERLAP_LOST * smaller(feed, busy) + level[PACKING].seconds + START +
+    cost.seconds = (larger(feed, busy) + OVERLAP_LOST * smaller(feed, busy)) / EFFICIENCY + level[PACKING].seconds + START +
                    (work->threads > 1 ? FORK : 0.0);
     return cost;
 }

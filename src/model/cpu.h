@@ -18,7 +18,7 @@ typedef struct lac_cpu_work {
 } lac_cpu_work;
 
 /* Independent FMAs that it takes to keep the pipes busy: two pipes, four cycles, less what running ahead hides. */
-enum { LAC_CPU_FMAS_UNDER_WAY = 6 };
+enum { LAC_CPU_FMAS_UNDER_WAY = 5 };
 
 lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *work);
 
