@@ -22,6 +22,8 @@ static bool gather_applies(const lac_problem *problem)
 
 /* In loads' worth of time, fitted: an element of X from rows of tokens, of X that lies as it is wanted, and of Y. */
 static const double PACK_TOKEN = 3.5, PACK_FEATURE = 1.0, FINISH = 4.0;
+/* What a slot of broadcast takes beside its operands: the column, the prefetch, and waiting for X from the second level. */
+static const double BROADCAST_SLOT = 4.0;
 /* The plain kernel, in the same: a product by the tokens of its tile, looking up a column, decoding a weight, storing. */
 static const double PLAIN_PRODUCT_1 = 2.5, PLAIN_PRODUCT_4 = 1.8, PLAIN_PRODUCT_16 = 0.9;
 static const double PLAIN_GATHER = 2.8, PLAIN_DECODE = 11.0, PLAIN_STORE = 22.0;
@@ -98,7 +100,7 @@ static double broadcast_chunk(const lac_problem *problem, double density)
 }
 
 /* `weights` of W in groups of `unit_n` outputs, the padding to whole vectors not counted. A slot of the inner loop loads a
- * few vectors of weights, one broadcast for each token, and a column. */
+ * few vectors of weights and one broadcast for each token. */
 static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, int64_t unit_n)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
@@ -112,7 +114,7 @@ static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, 
     double slots = fmas / (tile * vectors);
     double bytes = weights * padding * (double)lac_dtype_size(problem->weight->dtype) + 4.0 * weights / (double)unit_n;
     work.fmas = waiting(fmas, tile * vectors);
-    work.loads = slots * (tile + vectors * widening + 1.0);
+    work.loads = slots * (tile + vectors * widening + BROADCAST_SLOT);
     work.l2_bytes = slots * rounded_up(tile * 4, 64); /* the tokens of a column: a cache line or two */
     double density = weights / at_least_one((double)problem->weight->geometry.n * (double)problem->weight->geometry.k);
     double chunk = broadcast_chunk(problem, density > 0.0 ? density : 1.0);
