@@ -325,7 +325,9 @@ class Bench(Case):
         return result.stdout, result.stderr
 
     def test_same_seed_same_data(self):
-        error = [self.rows("4,64,64", "-p", "2:4", "--seed", seed)[0]["max_error"] for seed in ["7", "7", "8"]]
+        # one kernel: the planner's pick depends on the machine's mood
+        common = ["4,64,64", "-p", "2:4", "-k", "cpu_scalar_f32_gather", "--seed"]
+        error = [self.rows(*common, seed)[0]["max_error"] for seed in ["7", "7", "8"]]
         self.assertEqual(error[0], error[1])
         self.assertNotEqual(error[0], error[2])
 
