@@ -1,11 +1,12 @@
 /* openblas.c - OpenBLAS by dlopen: nothing is linked, and a machine without it still has a benchmark. contender.c calls it.
  *
  * Which of its builds: the one on OpenMP first. Then Lacuna's threads and its own are one and the same pool, and neither
- * spins while the other works. The build on plain threads keeps its workers spinning for tens of milliseconds after a
+ * spins while the other works. The build on plain threads keeps its workers spinning for a while after a
  * call; timing.c lets them fall asleep before anybody else is timed. */
 #include "openblas.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,10 @@ static void describe(bench_openblas *blas, int (*get_threads)(void), const char 
              core, layer, get_threads());
 }
 
+/* 2^22 ticks, about 2 ms: its threads stay awake between the calls of a turn, and do not outlast it by much. Unset they
+ * spin for about a tenth of a second, on the cores of whoever comes next. */
+#define BENCH_OPENBLAS_TIMEOUT "22"
+
 bench_openblas *bench_openblas_open(int threads, char *why, size_t why_size)
 {
     /* Asked before OpenBLAS brings its own: does this process have an OpenMP runtime that it will share? */
@@ -75,6 +80,8 @@ bench_openblas *bench_openblas_open(int threads, char *why, size_t why_size)
         snprintf(why, why_size, "out of memory");
         return NULL;
     }
+    /* Read when the library is loaded; a caller's own setting stands. */
+    setenv("OPENBLAS_THREAD_TIMEOUT", BENCH_OPENBLAS_TIMEOUT, 0);
     blas->library = open_library(why, why_size);
     if (!blas->library) {
         free(blas);
@@ -112,7 +119,14 @@ void bench_openblas_close(bench_openblas *blas)
 
 const char *bench_openblas_info(const bench_openblas *blas) { return blas->info; }
 
-int bench_openblas_has_own_threads(const bench_openblas *blas) { return blas->own_threads; }
+/* The timeout is a power of two of clock ticks, 2^4 to 2^30; no clock of today ticks more slowly than 1 GHz. */
+double bench_openblas_spin_seconds(const bench_openblas *blas)
+{
+    const char *timeout = getenv("OPENBLAS_THREAD_TIMEOUT");
+    int power = timeout ? atoi(timeout) : 30;
+    if (power < 4 || power > 30) power = 30;
+    return blas->own_threads ? ldexp(1e-9, power) : 0.0;
+}
 
 const char *bench_openblas_way_name(int way, int64_t m, lac_layout layout)
 {

@@ -19,7 +19,6 @@
 #define PATIENCE      6.0 /* gives up waiting after so many times the least time   */
 #define STILL_MEDIAN  0.005
 #define STILL_SPREAD  0.02
-#define SPIN_SECONDS  0.04 /* how long OpenBLAS's own threads spin, and a little    */
 
 static int compare_numbers(const void *a, const void *b)
 {
@@ -87,7 +86,8 @@ static int calls_a_turn(const bench_contender *c, int sweep)
 
 static void sleep_for(double seconds)
 {
-    struct timespec time = {.tv_sec = 0, .tv_nsec = (long)(seconds * 1e9)};
+    if (seconds <= 0) return;
+    struct timespec time = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
     nanosleep(&time, NULL);
 }
 
@@ -116,7 +116,7 @@ static int take_turn(bench_session *session, bench_contender *c, int sweep)
     c->timed += seconds;
     c->runs += calls;
     c->estimate = seconds / calls;
-    if (session->blas && bench_openblas_has_own_threads(session->blas)) sleep_for(SPIN_SECONDS);
+    if (session->blas) sleep_for(bench_openblas_spin_seconds(session->blas));
     judge(c);
     return 0;
 }
