@@ -11,10 +11,9 @@ set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
 get_property(trying GLOBAL PROPERTY IN_TRY_COMPILE)
 if(NOT trying)
   set(CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu ${CMAKE_BINARY_DIR}/root)
-  set(ENV{PKG_CONFIG_SYSROOT_DIR} ${CMAKE_BINARY_DIR}/root)
   set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_BINARY_DIR}/root/usr/lib/aarch64-linux-gnu/pkgconfig)
 endif()
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
-set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY BOTH) # pkg-config's answers already begin with the root
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY BOTH) # pkg-config's answers lie in the root already
 set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
 set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)

@@ -182,6 +182,9 @@ END
     fi
     mv "$apt/root" "$build/root"
     rm -rf "$apt"
+    # pkg-config's own sysroot does not escape spaces, so the paths are written out, escaped
+    escaped=$(cd "$build/root" && pwd | sed 's/ /\\\\ /g')
+    sed -i "s|/usr|$escaped/usr|" "$build"/root/usr/lib/aarch64-linux-gnu/pkgconfig/*.pc
 }
 
 probe
