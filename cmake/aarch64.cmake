@@ -10,8 +10,8 @@ set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
 # its own, and would leave the environment pointing there.
 get_property(trying GLOBAL PROPERTY IN_TRY_COMPILE)
 if(NOT trying)
-  set(CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu ${CMAKE_BINARY_DIR}/root)
-  set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_BINARY_DIR}/root/usr/lib/aarch64-linux-gnu/pkgconfig)
+  set(CMAKE_FIND_ROOT_PATH /usr/aarch64-linux-gnu ${CMAKE_BINARY_DIR}/sysroot)
+  set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_BINARY_DIR}/sysroot/usr/lib/aarch64-linux-gnu/pkgconfig)
 endif()
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY BOTH) # pkg-config's answers lie in the root already

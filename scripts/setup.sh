@@ -5,7 +5,7 @@
 #   scripts/setup.sh bench              and OpenBLAS, on OpenMP, so that its threads and Lacuna's are one pool
 #   scripts/setup.sh test [BUILD]       and a C++ compiler and Python; numpy and safetensors in BUILD/venv
 #   scripts/setup.sh ci [BUILD]         and clang, libomp, clang-format
-#   scripts/setup.sh neon BUILD         build's, a compiler and qemu for 64-bit Arm; jansson and cmocka for it in BUILD/root
+#   scripts/setup.sh neon BUILD         build's, a compiler and qemu for 64-bit Arm; jansson and cmocka for it in BUILD/sysroot
 #
 # It looks before it acts: when nothing is missing it starts no package manager. Missing Debian packages are installed by
 # root, or through sudo where that asks for no password; otherwise it prints the one command to run, and stops.
@@ -158,9 +158,9 @@ set_up_python() {
 # Libraries for another architecture, without making it one of this system's: an apt of our own, whose lists lie in the build
 # folder, downloads the packages, and they are unpacked beside them. Needs no root.
 set_up_arm64() {
-    if [ -e "$build/root/usr/include/cmocka.h" ] && [ -e "$build/root/usr/include/jansson.h" ]; then return; fi
-    echo "Unpacking jansson and cmocka for arm64 in $build/root"
-    rm -rf "$build/root" "$build/apt"
+    if [ -e "$build/sysroot/usr/include/cmocka.h" ] && [ -e "$build/sysroot/usr/include/jansson.h" ]; then return; fi
+    echo "Unpacking jansson and cmocka for arm64 in $build/sysroot"
+    rm -rf "$build/sysroot" "$build/apt"
     mkdir -p "$build/apt/lists/partial" "$build/apt/archives/partial" "$build/apt/root"
     apt=$(cd "$build/apt" && pwd)
     : >"$apt/status"
@@ -180,11 +180,11 @@ END
         echo "setup.sh: no jansson and cmocka for arm64 from Debian; $build/apt.log says why" >&2
         exit 1
     fi
-    mv "$apt/root" "$build/root"
+    mv "$apt/root" "$build/sysroot"
     rm -rf "$apt"
     # pkg-config's own sysroot does not escape spaces, so the paths are written out, escaped
-    escaped=$(cd "$build/root" && pwd | sed 's/ /\\\\ /g')
-    sed -i "s|/usr|$escaped/usr|" "$build"/root/usr/lib/aarch64-linux-gnu/pkgconfig/*.pc
+    escaped=$(cd "$build/sysroot" && pwd | sed 's/ /\\\\ /g')
+    sed -i "s|/usr|$escaped/usr|" "$build"/sysroot/usr/lib/aarch64-linux-gnu/pkgconfig/*.pc
 }
 
 probe
