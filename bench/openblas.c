@@ -68,7 +68,7 @@ static void describe(bench_openblas *blas, int (*get_threads)(void), const char 
 }
 
 /* 2^22 ticks, about 2 ms: its threads stay awake between the calls of a turn, and do not outlast it by much. Unset they
- * spin for about a tenth of a second, on the cores of whoever comes next. */
+ * were seen to take cores away from whoever came next, 40 ms after a call and later. */
 #define BENCH_OPENBLAS_TIMEOUT "22"
 
 bench_openblas *bench_openblas_open(int threads, char *why, size_t why_size)

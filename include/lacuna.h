@@ -432,7 +432,7 @@ typedef struct lac_device_info {
 /* The i-th device of this machine, usable or not; NOT_FOUND past the end. */
 LAC_API lac_status lac_device_probe(size_t index, lac_device_info *info);
 /* "auto" (the fastest usable one), "cpu", "cuda:0". The first CPU that a process opens is measured for the performance
- * model, in about 10 ms: arithmetic, caches and memory, the latter by as many threads as it has cores, all of them gone
+ * model, in 15 to 20 ms: arithmetic, caches and memory, the latter by as many threads as it has cores, all of them gone
  * when this returns. The environment variable LAC_CPU_RATES replaces that by fixed numbers (docs/model.md). */
 LAC_API lac_status lac_device_open(const char *name, lac_device **out);
 LAC_API lac_status lac_device_get_info(const lac_device *device, lac_device_info *info);

@@ -56,8 +56,9 @@ static speed measure(const lac_matrix *dense, const lac_pattern *pattern, int64_
 static void test_speed(void **state)
 {
     (void)state;
-    static const char *const patterns[] = {"2:4",       "4:8",      "8:32",      "16:32",  "64:256",  "25%",       "vw4:8:32",
-                                           "vw32:8:32", "vw32:25%", "bw4x4:2:8", "64:2:8", "64:2:32", "shfl64:25%"};
+    static const char *const patterns[] = {"2:4",    "4:8",      "8:32",      "16:32",    "64:256",
+                                           "25%",    "vw4:8:32", "vw32:8:32", "vw32:25%", "bw4x4:2:8",
+                                           "64:2:8", "64:2:16",  "64:2:32",   "64:2:100", "shfl64:25%"};
     const int64_t n = 512, k = 4096;
     const double megabytes = (double)(n * k) * sizeof(float) / 1e6;
     test_random random = test_random_make("prune_speed", 0);
