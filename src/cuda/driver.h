@@ -1,0 +1,88 @@
+/* driver.h - the part of the CUDA driver's interface that Lacuna calls, declared here so that building needs no CUDA
+ * toolkit. driver.c opens libcuda when a device is first looked for; everything else in src/cuda calls through the table. */
+#ifndef LAC_CUDA_DRIVER_H
+#define LAC_CUDA_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lacuna.h"
+
+typedef uint64_t lac_cu_pointer; /* an address in device memory */
+typedef int lac_cu_device;
+typedef struct CUctx_st *lac_cu_context;
+typedef struct CUmod_st *lac_cu_module;
+typedef struct CUfunc_st *lac_cu_function;
+typedef struct CUstream_st *lac_cu_stream;
+typedef struct CUevent_st *lac_cu_event;
+
+/* CUresult values that are told apart. */
+enum { LAC_CU_OK = 0, LAC_CU_OUT_OF_MEMORY = 2, LAC_CU_NO_DEVICE = 100 };
+
+/* As the driver defines it for cuLaunchKernelEx: attributes are 72 bytes each. */
+typedef struct lac_cu_launch_attribute {
+    int id; /* 4: cluster dimension */
+    char pad[4];
+    union {
+        char bytes[64];
+        unsigned cluster[3];
+    } value;
+} lac_cu_launch_attribute;
+
+typedef struct lac_cu_launch_config {
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+    lac_cu_stream stream;
+    lac_cu_launch_attribute *attributes;
+    unsigned attribute_count;
+} lac_cu_launch_config;
+
+typedef struct lac_cuda_driver {
+    int (*cuInit)(unsigned flags);
+    int (*cuDriverGetVersion)(int *version);
+    int (*cuGetErrorName)(int error, const char **name);
+    int (*cuGetErrorString)(int error, const char **text);
+    int (*cuDeviceGetCount)(int *count);
+    int (*cuDeviceGet)(lac_cu_device *device, int ordinal);
+    int (*cuDeviceGetName)(char *name, int length, lac_cu_device device);
+    int (*cuDeviceGetAttribute)(int *value, int attribute, lac_cu_device device);
+    int (*cuDeviceTotalMem)(size_t *bytes, lac_cu_device device);
+    int (*cuDevicePrimaryCtxRetain)(lac_cu_context *context, lac_cu_device device);
+    int (*cuDevicePrimaryCtxRelease)(lac_cu_device device);
+    int (*cuCtxGetCurrent)(lac_cu_context *context);
+    int (*cuCtxPushCurrent)(lac_cu_context context);
+    int (*cuCtxPopCurrent)(lac_cu_context *context);
+    int (*cuModuleLoadData)(lac_cu_module *module, const void *image);
+    int (*cuModuleUnload)(lac_cu_module module);
+    int (*cuModuleGetFunction)(lac_cu_function *function, lac_cu_module module, const char *name);
+    int (*cuFuncGetAttribute)(int *value, int attribute, lac_cu_function function);
+    int (*cuFuncSetAttribute)(lac_cu_function function, int attribute, int value);
+    int (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, lac_cu_function function, int threads, size_t shared);
+    int (*cuMemAlloc)(lac_cu_pointer *pointer, size_t bytes);
+    int (*cuMemFree)(lac_cu_pointer pointer);
+    int (*cuMemcpyHtoD)(lac_cu_pointer to, const void *from, size_t bytes);
+    int (*cuMemcpyDtoH)(void *to, lac_cu_pointer from, size_t bytes);
+    int (*cuMemsetD8)(lac_cu_pointer to, unsigned char value, size_t bytes);
+    int (*cuPointerGetAttribute)(void *value, int attribute, lac_cu_pointer pointer);
+    int (*cuStreamCreate)(lac_cu_stream *stream, unsigned flags);
+    int (*cuStreamDestroy)(lac_cu_stream stream);
+    int (*cuStreamSynchronize)(lac_cu_stream stream);
+    int (*cuEventCreate)(lac_cu_event *event, unsigned flags);
+    int (*cuEventDestroy)(lac_cu_event event);
+    int (*cuEventRecord)(lac_cu_event event, lac_cu_stream stream);
+    int (*cuEventSynchronize)(lac_cu_event event);
+    int (*cuEventElapsedTime)(float *milliseconds, lac_cu_event from, lac_cu_event to);
+    int (*cuLaunchKernelEx)(const lac_cu_launch_config *config, lac_cu_function function, void **parameters, void **extra);
+    /* Optional: NULL when the driver is too old for it. TMA needs it. */
+    int (*cuTensorMapEncodeTiled)(void *map, int type, unsigned rank, void *address, const uint64_t *sizes,
+                                  const uint64_t *strides, const unsigned *box, const unsigned *element_strides, int interleave,
+                                  int swizzle, int promotion, int fill);
+} lac_cuda_driver;
+
+/* The driver, opened once in a process; NULL when there is none. `note` (may be NULL) says what was found where, or what is
+ * missing; it lives as long as the process. Any thread may call it. */
+const lac_cuda_driver *lac_cuda_driver_get(const char **note);
+
+/* OK for 0; otherwise lac_fail with the driver's own name and text of the error after `what`: OUT_OF_MEMORY or DEVICE. */
+lac_status lac_cuda_check(int result, const char *what);
+
+#endif

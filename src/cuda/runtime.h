@@ -1,0 +1,44 @@
+/* runtime.h - an opened GPU: its memory, its launches, its numbers. The dataflows' host side is written against this and
+ * program.h alone. */
+#ifndef LAC_CUDA_RUNTIME_H
+#define LAC_CUDA_RUNTIME_H
+
+#include "core/kernel.h"
+#include "cuda/driver.h"
+#include "cuda/kernels/arguments.h"
+#include "model/gpu.h"
+
+/* What is compiled for: 90 for sm_90a, and so on. */
+typedef struct lac_cuda_target {
+    int arch;                  /* 75, 80, 86, 89, 90, 100, 120: compute capability times ten     */
+    int has_wgmma;             /* sm_90a                                                         */
+    int multiprocessors;       /* 132 on an H200                                                 */
+    unsigned shared_per_block; /* the most dynamic shared memory that a block may ask for        */
+} lac_cuda_target;
+
+const lac_cuda_target *lac_cuda_target_of(const lac_device *device);
+/* The rates that the model divides by. */
+const lac_gpu_rates *lac_cuda_rates_of(const lac_device *device);
+
+/* Device memory. `what` names it in messages ("re-tiled weight"). Freeing 0 is allowed. */
+lac_status lac_cuda_allocate(const lac_device *device, const char *what, uint64_t bytes, lac_cu_pointer *out);
+/* Allocates and copies from the host; returns when the copy is done. */
+lac_status lac_cuda_upload(const lac_device *device, const char *what, const void *host, uint64_t bytes, lac_cu_pointer *out);
+void lac_cuda_free(const lac_device *device, lac_cu_pointer pointer);
+
+typedef struct lac_cuda_launch {
+    lac_cu_function function;
+    unsigned grid[3], block;
+    unsigned shared_bytes;
+    unsigned cluster; /* blocks along x in a cluster; 0 or 1: none */
+} lac_cuda_launch;
+
+/* Puts one kernel on the caller's stream: no allocation, no synchronisation, capturable in a graph. `parameters` are
+ * pointers to the kernel's parameters, as cuLaunchKernel takes them. */
+lac_status lac_cuda_launch_on(const lac_device *device, const lac_cuda_launch *launch, void *stream, void **parameters);
+
+/* The first parameter of every kernel: the caller's arguments. Checks that x, y, c, bias and workspace are device memory of
+ * this GPU, and says which one is not. */
+lac_status lac_cuda_call_make(const lac_problem *problem, const lac_call *call, lac_gpu_call *out);
+
+#endif

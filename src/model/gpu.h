@@ -1,0 +1,35 @@
+/* gpu.h - the performance model of the GPU kernels: bytes and time at device memory, L2, shared memory and issue slots,
+ * occupancy and waves. Called by their cost(); docs/model.md explains it. */
+#ifndef LAC_MODEL_GPU_H
+#define LAC_MODEL_GPU_H
+
+#include "core/kernel.h"
+
+/* What a GPU does at most, all multiprocessors together, a second. */
+typedef struct lac_gpu_rates {
+    double memory;     /* bytes from and to device memory                         */
+    double l2;         /* bytes from L2 to shared memory                          */
+    double shared;     /* bytes from shared memory to registers: 128 a clock      */
+    double issue;      /* warp instructions: 4 a clock (FFMA counts as one)       */
+    double mma_f16;    /* floating-point operations by tensor cores on 16 bits    */
+    double launch;     /* seconds that a launch takes at least                    */
+    uint64_t l2_bytes; /* the size of L2                                          */
+    int multiprocessors;
+} lac_gpu_rates;
+
+/* What a call asks of each level, over the whole grid. */
+typedef struct lac_gpu_work {
+    double memory_bytes;   /* operands once, and again what L2 cannot keep                    */
+    double l2_bytes;       /* what blocks pull out of L2                                      */
+    double shared_bytes;   /* what warps read from and write to shared memory                 */
+    double instructions;   /* warp instructions, the arithmetic among them                    */
+    double mma_flops;      /* by tensor cores                                                 */
+    double blocks;         /* of the grid ...                                                 */
+    double blocks_at_once; /* ... and how many run at once on the whole GPU                 */
+    double fill_seconds;   /* pipeline fill and drain of one block                            */
+    int launches;
+} lac_gpu_work;
+
+lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work);
+
+#endif
