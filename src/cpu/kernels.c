@@ -7,6 +7,7 @@
 #include "cpu/dense.h"
 #include "cpu/expand.h"
 #include "cpu/panel.h"
+#include "cpu/permute.h"
 #include "cpu/stream.h"
 #include "format/weight.h"
 #include "model/cpu.h"
@@ -210,6 +211,15 @@ static lac_cost expand_cost(const lac_problem *problem)
          .prepare = lac_cpu_expand_prepare,                                                                                    \
          .execute = lac_cpu_expand_execute,                                                                                    \
          .release = lac_cpu_expand_release},                                                                                   \
+        {.info = INFO("cpu_" #unit "_f32_permute", 1u << LAC_FAMILY_ELEMENT, 0,                                                \
+                      "1 to 8 tokens, rows along the vector; N:M groups of x in registers, picked by index"),                  \
+         .config = &lac_cpu_unit_##unit,                                                                                       \
+         .applies = lac_cpu_permute_applies,                                                                                   \
+         .cost = lac_cpu_permute_cost,                                                                                         \
+         .workspace = lac_cpu_permute_workspace,                                                                               \
+         .prepare = lac_cpu_permute_prepare,                                                                                   \
+         .execute = lac_cpu_permute_execute,                                                                                   \
+         .release = lac_cpu_permute_release},                                                                                  \
     {                                                                                                                          \
         .info = INFO("cpu_" #unit "_f32_dense", ALL_FAMILIES, 1, "W with its zeros, through broadcast"),                       \
         .config = &lac_cpu_unit_##unit, .applies = lac_cpu_dense_applies, .cost = dense_cost,                                  \

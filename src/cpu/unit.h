@@ -57,6 +57,27 @@ typedef struct lac_cpu_expand_call {
     float *sums; /* [tokens]                                                               */
 } lac_cpu_expand_call;
 
+/* Dataflow "permute": a strip of rows of W along the lanes, inputs picked out of registers.
+ *
+ *     sums[t][r] (+)= sum over g, s of values[g][s][r] * x[t][g * inputs + number[g][s][r]]
+ *
+ * for r < permute_strip. permute_body.h describes how `index` holds the numbers. */
+enum { LAC_CPU_PERMUTE_TOKENS = 8, LAC_CPU_PERMUTE_STRIP = 32 }; /* the most tokens of a call of the kernel; rows of a strip */
+typedef struct lac_cpu_permute_call {
+    int tokens; /* 1, 2 or 4                                                       */
+    int bits;   /* of a number: 1 to lac_cpu_unit.permute_bits                     */
+    int slots;  /* of a group                                                      */
+    int inputs; /* of a group, at most 1 << bits                                   */
+    bool fresh; /* sums begins at zero                                             */
+    lac_dtype dtype;
+    int64_t groups;
+    const void *values;   /* [groups][slots][permute_strip]                                  */
+    const uint8_t *index; /* [groups][slots][permute_strip * bits / 8]; 3 bytes beyond are read */
+    const float *x;       /* [tokens][groups * inputs], x_stride apart; 63 floats beyond are read, and not used */
+    int64_t x_stride;
+    float *sums; /* [tokens][permute_strip] */
+} lac_cpu_permute_call;
+
 /* The end of every dataflow: `count` sums of one token (adjacent outputs) or of one output (adjacent tokens) become
  * act(alpha * sum + bias) + beta * c in y. */
 typedef struct lac_cpu_finish_call {
@@ -85,6 +106,8 @@ typedef struct lac_cpu_unit {
     int stream_vectors[2]; /* the most beside 1 row, beside 4 */
     void (*stream)(const lac_cpu_stream_call *call);
     void (*expand)(const lac_cpu_expand_call *call);
+    int permute_strip, permute_bits; /* rows of a strip; the widest index */
+    void (*permute)(const lac_cpu_permute_call *call);
     void (*finish)(const lac_cpu_finish_call *call);
     /* As many FMAs as the unit can do, for model/rates.c. `from` NULL: from registers; else each loads a vector, a round
      * LAC_CPU_PEAK_FMAS adjacent ones, and the next round `step` floats further. */

@@ -4,6 +4,7 @@
 #include "cpu/expand_body.h"
 #include "cpu/finish_body.h"
 #include "cpu/peak_body.h"
+#include "cpu/permute_body.h"
 #include "cpu/stream_body.h"
 
 #define LAC_UNIT_TEXT_OF(name)  #name
@@ -21,6 +22,9 @@ const lac_cpu_unit LAC_UNIT_TABLE(LAC_UNIT_NAME) = {
     .stream_vectors = {LAC_STREAM_VECTORS_1, LAC_STREAM_VECTORS_4},
     .stream = lac_stream,
     .expand = lac_expand_any,
+    .permute_strip = LAC_PERMUTE_STRIP,
+    .permute_bits = LAC_PERMUTE_BITS,
+    .permute = lac_permute,
     .finish = lac_finish,
     .peak = lac_peak,
 };

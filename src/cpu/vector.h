@@ -8,6 +8,7 @@
  *     lac_vec_zero()                lac_vec_load(p)          lac_vec_store(p, v)
  *     lac_vec_repeat(p)             *p in every lane
  *     lac_vec_fma(a, b, c)          a * b + c; one rounding where the unit has FMA, two where it has not
+ *     lac_vec_add(a, b)             a + b
  *     lac_vec_load_f16(p), lac_vec_load_bf16(p)              LAC_LANES 16-bit floats, widened */
 #ifndef LAC_CPU_VECTOR_H
 #define LAC_CPU_VECTOR_H
@@ -36,6 +37,7 @@ LAC_INLINE lac_vec lac_vec_load(const float *p) { return _mm512_loadu_ps(p); }
 LAC_INLINE void lac_vec_store(float *p, lac_vec v) { _mm512_storeu_ps(p, v); }
 LAC_INLINE lac_vec lac_vec_repeat(const float *p) { return _mm512_set1_ps(*p); }
 LAC_INLINE lac_vec lac_vec_fma(lac_vec a, lac_vec b, lac_vec c) { return _mm512_fmadd_ps(a, b, c); }
+LAC_INLINE lac_vec lac_vec_add(lac_vec a, lac_vec b) { return _mm512_add_ps(a, b); }
 LAC_INLINE lac_vec lac_vec_load_f16(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
@@ -57,6 +59,7 @@ LAC_INLINE lac_vec lac_vec_load(const float *p) { return _mm256_loadu_ps(p); }
 LAC_INLINE void lac_vec_store(float *p, lac_vec v) { _mm256_storeu_ps(p, v); }
 LAC_INLINE lac_vec lac_vec_repeat(const float *p) { return _mm256_broadcast_ss(p); }
 LAC_INLINE lac_vec lac_vec_fma(lac_vec a, lac_vec b, lac_vec c) { return _mm256_fmadd_ps(a, b, c); }
+LAC_INLINE lac_vec lac_vec_add(lac_vec a, lac_vec b) { return _mm256_add_ps(a, b); }
 LAC_INLINE lac_vec lac_vec_load_f16(const uint16_t *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
@@ -78,6 +81,7 @@ LAC_INLINE lac_vec lac_vec_load(const float *p) { return vld1q_f32(p); }
 LAC_INLINE void lac_vec_store(float *p, lac_vec v) { vst1q_f32(p, v); }
 LAC_INLINE lac_vec lac_vec_repeat(const float *p) { return vld1q_dup_f32(p); }
 LAC_INLINE lac_vec lac_vec_fma(lac_vec a, lac_vec b, lac_vec c) { return vfmaq_f32(c, a, b); }
+LAC_INLINE lac_vec lac_vec_add(lac_vec a, lac_vec b) { return vaddq_f32(a, b); }
 LAC_INLINE lac_vec lac_vec_load_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 LAC_INLINE lac_vec lac_vec_load_bf16(const uint16_t *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
 
@@ -92,6 +96,7 @@ LAC_INLINE lac_vec lac_vec_load(const float *p) { return *p; }
 LAC_INLINE void lac_vec_store(float *p, lac_vec v) { *p = v; }
 LAC_INLINE lac_vec lac_vec_repeat(const float *p) { return *p; }
 LAC_INLINE lac_vec lac_vec_fma(lac_vec a, lac_vec b, lac_vec c) { return a * b + c; }
+LAC_INLINE lac_vec lac_vec_add(lac_vec a, lac_vec b) { return a + b; }
 LAC_INLINE lac_vec lac_vec_load_f16(const uint16_t *p) { return lac_f16_to_f32(*p); }
 LAC_INLINE lac_vec lac_vec_load_bf16(const uint16_t *p) { return lac_bf16_to_f32(*p); }
 
