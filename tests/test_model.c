@@ -171,14 +171,14 @@ static const char *judge(const grid_weight *w, int64_t m, const char *kernel)
     assert_ok(lac_pattern_parse(w->pattern, &pattern));
     double density = lac_pattern_density(&pattern);
     bool own_columns = pattern.family == LAC_FAMILY_ELEMENT || pattern.family == LAC_FAMILY_VNM;
-    bool dense = is_dataflow(kernel, "_dense"), expand = is_dataflow(kernel, "_expand");
+    bool dense = is_dataflow(kernel, "_dense"), expand = is_dataflow(kernel, "_expand") || is_dataflow(kernel, "_permute");
     bool stream = is_dataflow(kernel, "_stream"), broadcast = is_dataflow(kernel, "_broadcast");
     if (strcmp(device_info.vector_unit, "scalar") && strstr(kernel, "scalar")) return "a vector unit is there";
     if (density == 1.0) return dense || broadcast || m <= 8 ? NULL : "everything is kept: dense";
     if (density <= 0.25 && dense) return "three weights of four are zero: never dense";
     if (m >= 64 && dense) return "half of the products are with zeros: not dense";
-    if (own_columns && density >= 0.25 && m <= 4 && !expand) return "few tokens: expand";
-    if (own_columns && density >= 0.5 && m <= 8 && !expand) return "few tokens, many weights: expand";
+    if (own_columns && density >= 0.25 && m <= 4 && !expand) return "few tokens: expand or permute";
+    if (own_columns && density >= 0.5 && m <= 8 && !expand) return "few tokens, many weights: expand or permute";
     if (own_columns && density <= 0.25 && m >= 16 && !stream) return "rows with columns of their own: stream";
     if (!own_columns && m >= 16 && !stream && !broadcast) return "shared columns: broadcast or stream";
     return NULL;
