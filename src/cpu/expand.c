@@ -39,11 +39,11 @@ bool lac_cpu_expand_applies(const lac_problem *problem)
 
 /* ---- preparing */
 
-static void write_rows(const lac_weight *w, lac_cpu_row *row, uint32_t *units, expand_state *s)
+static void write_rows(const lac_weight *w, lac_weight_row *row, uint32_t *units, expand_state *s)
 {
     int64_t at = 0;
     for (int64_t r = 0; r < w->geometry.n; ++r) {
-        lac_cpu_decode_row(w, r, NULL, units, row);
+        lac_weight_decode_row(w, r, NULL, units, row);
         s->first[r] = at;
         uint64_t *mask = s->masks + r * s->words;
         for (int64_t i = 0; i < row->count; ++i) {
@@ -59,7 +59,7 @@ lac_status lac_cpu_expand_prepare(const lac_problem *problem, void **out)
     int64_t n = w->geometry.n, words = (w->geometry.k + 63) / 64;
     uint64_t mask_bytes = (uint64_t)(n * words) * sizeof(uint64_t);
     uint64_t value_bytes = ((uint64_t)w->kept + MOST_LANES) * lac_dtype_size(w->dtype);
-    uint64_t capacity = (uint64_t)lac_cpu_row_capacity(w);
+    uint64_t capacity = (uint64_t)lac_weight_row_capacity(w);
     uint64_t scratch_bytes = (2 * capacity + (uint64_t)w->geometry.selected) * sizeof(uint32_t);
     expand_state *s = lac_allocate_zeroed(sizeof *s);
     uint32_t *scratch = lac_allocate(scratch_bytes);
@@ -74,7 +74,7 @@ lac_status lac_cpu_expand_prepare(const lac_problem *problem, void **out)
         lac_cpu_expand_release(s);
         return lac_fail_memory("re-tiled weight", mask_bytes + value_bytes);
     }
-    lac_cpu_row row = {(float *)(void *)scratch, scratch + capacity, 0};
+    lac_weight_row row = {(float *)(void *)scratch, scratch + capacity, 0};
     write_rows(w, &row, scratch + 2 * capacity, s);
     lac_release(scratch);
     *out = s;

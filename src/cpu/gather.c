@@ -17,7 +17,7 @@ static uint64_t units_bytes(const lac_weight *weight)
 
 static uint64_t rows_bytes(const lac_weight *weight)
 {
-    return rounded_up((uint64_t)lac_cpu_row_capacity(weight) * LAC_CPU_ITEM_ROWS * sizeof(float));
+    return rounded_up((uint64_t)lac_weight_row_capacity(weight) * LAC_CPU_ITEM_ROWS * sizeof(float));
 }
 
 static uint64_t scratch_bytes(const lac_weight *weight) { return units_bytes(weight) + 2 * rows_bytes(weight); }
@@ -40,14 +40,14 @@ static void multiply_item(const lac_problem *problem, const void *state, const l
     uint32_t *columns = (uint32_t *)(void *)(scratch + units_bytes(weight));               /* [LAC_CPU_ITEM_ROWS][capacity] */
     float *values = (float *)(void *)(scratch + units_bytes(weight) + rows_bytes(weight)); /* [LAC_CPU_ITEM_ROWS][capacity] */
 
-    int64_t capacity = lac_cpu_row_capacity(weight);
+    int64_t capacity = lac_weight_row_capacity(weight);
     int64_t first = item * LAC_CPU_ITEM_ROWS;
     int64_t rows = g->n - first < LAC_CPU_ITEM_ROWS ? g->n - first : LAC_CPU_ITEM_ROWS;
-    lac_cpu_row row[LAC_CPU_ITEM_ROWS];
+    lac_weight_row row[LAC_CPU_ITEM_ROWS];
     for (int64_t r = 0; r < rows; ++r) {
         bool same_group = r > 0 && (first + r) / g->unit_n == (first + r - 1) / g->unit_n;
-        row[r] = (lac_cpu_row){values + r * capacity, columns + r * capacity, 0};
-        lac_cpu_decode_row(weight, first + r, same_group ? &row[r - 1] : NULL, units, &row[r]);
+        row[r] = (lac_weight_row){values + r * capacity, columns + r * capacity, 0};
+        lac_weight_decode_row(weight, first + r, same_group ? &row[r - 1] : NULL, units, &row[r]);
     }
     for (int64_t tile = 0; tile < panel->tiles; ++tile) {
         const float *packed = panel->packed + tile * g->k * panel->tile; /* [k][tile] */

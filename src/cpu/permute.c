@@ -90,8 +90,8 @@ static void write_strip(void *opaque, int thread, int64_t number)
     char *values = s->values + number * s->groups * s->value_step;
     uint8_t *index = s->index + number * s->groups * s->index_step;
     for (int r = 0; r < job->strip && number * job->strip + r < g->n; ++r) {
-        lac_cpu_row row = {(float *)(void *)scratch, scratch + job->capacity, 0};
-        lac_cpu_decode_row(w, number * job->strip + r, NULL, scratch + 2 * job->capacity, &row);
+        lac_weight_row row = {(float *)(void *)scratch, scratch + job->capacity, 0};
+        lac_weight_decode_row(w, number * job->strip + r, NULL, scratch + 2 * job->capacity, &row);
         for (int64_t i = 0; i < slots; ++i) {
             int64_t group = i / g->slot_n, column = i < row.count ? (int64_t)row.columns[i] : g->k;
             if (i < row.count) lac_store_f64(values, w->dtype, i * job->strip + r, row.values[i]);
@@ -109,7 +109,7 @@ lac_status lac_cpu_permute_prepare(const lac_problem *problem, void **out)
     uint64_t value_bytes = steps * (uint64_t)shape.value_step;
     uint64_t index_bytes = steps * (uint64_t)shape.index_step + sizeof(uint64_t); /* octets are read by words */
     const int threads = lac_parallel_threads_for(problem->options.threads, shape.strips, w->kept);
-    const uint64_t capacity = (uint64_t)lac_cpu_row_capacity(w);
+    const uint64_t capacity = (uint64_t)lac_weight_row_capacity(w);
     permute_state *s = lac_allocate(sizeof *s);
     uint32_t *scratch = lac_allocate((uint64_t)threads * (2 * capacity + (uint64_t)w->geometry.selected) * sizeof(uint32_t));
     if (s) {

@@ -100,13 +100,13 @@ typedef struct decoder {
     int rows;
     int64_t group, strip_in_group;
     uint32_t *units; /* [geometry.selected]                       */
-    lac_cpu_row row[4];
+    lac_weight_row row[4];
     void *storage;
 } decoder;
 
 static lac_status decoder_make(const lac_weight *w, int rows, decoder *d)
 {
-    uint64_t capacity = (uint64_t)lac_cpu_row_capacity(w);
+    uint64_t capacity = (uint64_t)lac_weight_row_capacity(w);
     uint64_t bytes =
         (uint64_t)w->geometry.selected * sizeof(uint32_t) + (uint64_t)rows * capacity * (sizeof(float) + sizeof(uint32_t));
     *d = (decoder){.weight = w, .rows = rows, .storage = lac_allocate(bytes)};
@@ -115,7 +115,7 @@ static lac_status decoder_make(const lac_weight *w, int rows, decoder *d)
     uint32_t *columns = d->units + w->geometry.selected;
     float *values = (float *)(void *)(columns + (uint64_t)rows * capacity);
     for (int r = 0; r < rows; ++r)
-        d->row[r] = (lac_cpu_row){values + (uint64_t)r * capacity, columns + (uint64_t)r * capacity, 0};
+        d->row[r] = (lac_weight_row){values + (uint64_t)r * capacity, columns + (uint64_t)r * capacity, 0};
     return LAC_STATUS_OK;
 }
 
@@ -126,7 +126,7 @@ static int decoder_next(decoder *d)
     int64_t first = d->strip_in_group * d->rows;
     int rows = (int)smaller(lac_geometry_rows(g, d->group) - first, d->rows);
     for (int r = 0; r < rows; ++r)
-        lac_cpu_decode_row(d->weight, d->group * g->unit_n + first + r, r ? &d->row[0] : NULL, d->units, &d->row[r]);
+        lac_weight_decode_row(d->weight, d->group * g->unit_n + first + r, r ? &d->row[0] : NULL, d->units, &d->row[r]);
     if (++d->strip_in_group == group_strips(g, d->group, d->rows)) {
         d->strip_in_group = 0;
         ++d->group;

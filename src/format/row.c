@@ -1,11 +1,11 @@
-/* decode.c - one stored row of the compressed weight as fp32 values and columns, for the plain kernels: gather.c reads
- * rows this way when it runs, dense.c once when it is prepared. */
-#include "core/dtype.h"
-#include "cpu/kernels.h"
-#include "format/index.h"
-#include "format/weight.h"
+/* row.c - one stored row of the compressed weight as fp32 values and columns. Kernels read rows this way when they are
+ * prepared, the plainest of them when they run. */
+#include "format/row.h"
 
-int64_t lac_cpu_row_capacity(const lac_weight *weight) { return weight->geometry.selected * weight->geometry.unit_k; }
+#include "core/dtype.h"
+#include "format/index.h"
+
+int64_t lac_weight_row_capacity(const lac_weight *weight) { return weight->geometry.selected * weight->geometry.unit_k; }
 
 /* Columns of the units, in the order of the values. Returns how many: a partial last unit has fewer than unit_k, and they
  * are the last ones, so the values beside them are cut at the same place. */
@@ -23,8 +23,8 @@ static int64_t expand_units(const lac_geometry *g, const uint32_t *units, int64_
     return total;
 }
 
-void lac_cpu_decode_row(const lac_weight *weight, int64_t stored, const lac_cpu_row *neighbour, uint32_t *units,
-                        lac_cpu_row *row)
+void lac_weight_decode_row(const lac_weight *weight, int64_t stored, const lac_weight_row *neighbour, uint32_t *units,
+                           lac_weight_row *row)
 {
     const lac_geometry *g = &weight->geometry;
     int64_t group = stored / g->unit_n;
