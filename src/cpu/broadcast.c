@@ -100,7 +100,7 @@ static blocking blocking_of(const lac_problem *problem)
     int64_t slots = g->selected * g->unit_k;
     int64_t span = slots > BLOCK_SLOTS ? g->k * BLOCK_SLOTS / slots + 1 : g->k + 1; /* columns of a block */
     blocking b = {.tile = tile_tokens(unit, problem->m)};
-    int64_t tiles = (smaller(problem->m, lac_cpu_panel_tokens(b.tile)) + b.tile - 1) / b.tile;
+    int64_t tiles = (smaller(problem->m, lac_cpu_panel_tokens(problem->m)) + b.tile - 1) / b.tile;
     b.chunk_tiles = clamp(l2 / 2 / (int64_t)sizeof(float) / span / b.tile, 2, tiles > 2 ? tiles : 2);
     int64_t share = panels / (2 * (int64_t)problem->options.threads); /* two items a thread at least */
     b.panels = clamp(l2 / 4 / (int64_t)sizeof(float) / (b.chunk_tiles * b.tile * width), 1, clamp(share, 1, 64));
@@ -294,7 +294,7 @@ lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opa
     float *scratch = (float *)(void *)((char *)call->workspace + lac_cpu_packed_bytes(problem, b.tile));
     const int threads = problem->options.threads;
     (void)threads; /* unused without OpenMP */
-    for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(b.tile)) {
+    for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(problem->m)) {
         const lac_cpu_panel tokens = lac_cpu_panel_at(problem, call, b.tile, first);
         const int64_t strips = lac_cpu_strips(problem, &tokens);
         const int64_t chunks = (tokens.tiles + b.chunk_tiles - 1) / b.chunk_tiles;
@@ -302,7 +302,7 @@ lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opa
         {
             float *sums = scratch + (uint64_t)lac_parallel_number() * b.floats;
             LAC_OMP(omp for schedule(static))
-            for (int64_t strip = 0; strip < strips; ++strip) lac_cpu_pack_strip(problem, call, &tokens, strip);
+            for (int64_t strip = 0; strip < strips; ++strip) lac_cpu_pack_strip(state->unit, problem, call, &tokens, strip);
             LAC_OMP(omp for schedule(dynamic))
             for (int64_t i = 0; i < b.items * chunks; ++i) {
                 int64_t group = i % b.items, chunk = i / b.items; /* a chunk of X meets all of W, then the next */

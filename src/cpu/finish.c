@@ -1,13 +1,14 @@
 /* finish.c - hands a tile of sums to the unit's finishing loop in runs: along the outputs when Y is token-major, along the
- * tokens when it is feature-major. Outputs of shuffled rows are adjacent in the tile but not in Y; a run of them is finished
- * beside Y and then put where it belongs. */
+ * tokens when it is feature-major. Sums that lie the other way round are turned first, a piece of the tile at a time.
+ * Outputs of shuffled rows are adjacent in the tile but not in Y; a run of them is finished beside Y and then put where it
+ * belongs. */
 #include "cpu/finish.h"
 
 #include "core/dtype.h"
 #include "format/weight.h"
 
-/* Outputs in a run. */
-enum { RUN = 64 };
+/* Outputs in a run, and tokens: what is turned at a time. */
+enum { RUN = 64, TOKENS = 16 };
 
 typedef struct finisher {
     const lac_cpu_unit *unit;
@@ -23,17 +24,17 @@ static const void *element(const void *data, lac_dtype dtype, int64_t at)
 
 static int64_t output_of(const finisher *f, int64_t stored) { return f->row_perm ? (int64_t)f->row_perm[stored] : stored; }
 
-/* What every run of the call has in common. */
-static lac_cpu_finish_call run_of(const finisher *f, int64_t count, const float *sums, int64_t stride)
+/* What all calls of a tile have in common. */
+static lac_cpu_finish_call call_of(const finisher *f)
 {
-    return (lac_cpu_finish_call){.count = count,
-                                 .sums = sums,
-                                 .stride = stride,
+    return (lac_cpu_finish_call){.stride = 1,
                                  .alpha = f->call->alpha,
                                  .beta = f->call->beta,
                                  .activation = f->options->activation,
                                  .c_dtype = f->options->c_dtype,
-                                 .y_dtype = f->options->y_dtype};
+                                 .y_dtype = f->options->y_dtype,
+                                 .c_stride = f->call->ldc,
+                                 .y_stride = f->call->ldy};
 }
 
 /* Elements of 2 or 4 bytes from, and to, the places of a token's outputs. */
@@ -53,37 +54,69 @@ static void put_outputs(const void *run, lac_dtype dtype, const uint32_t *output
         for (int i = 0; i < count; ++i) ((uint16_t *)row)[outputs[i]] = ((const uint16_t *)run)[i];
 }
 
-/* Token-major: `rows` outputs of one token after another. */
-static void finish_tokens(const finisher *f, const lac_cpu_tile *tile, int64_t first_token, int64_t tokens, int row, int rows)
+/* Shuffled outputs of a few tokens: each token's are finished in a run, and then spread. */
+static void finish_shuffled(const finisher *f, const lac_cpu_finish_call *all, int64_t stored, int64_t first_token)
 {
     const lac_call *call = f->call;
-    int64_t stored = tile->first_row + row;
-    float bias[RUN];
+    const uint32_t *outputs = f->row_perm + stored;
     union {
         float wide[RUN];
         uint16_t narrow[RUN];
     } c_run, y_run;
-    for (int i = 0; i < rows && call->bias; ++i)
-        bias[i] = (float)lac_load_f64(call->bias, f->options->bias_dtype, output_of(f, stored + i));
-    for (int64_t t = 0; t < tokens; ++t) {
-        int64_t at = (first_token + t) * call->ldy, at_c = (first_token + t) * call->ldc;
-        lac_cpu_finish_call run =
-            run_of(f, rows, tile->sums + row * tile->row_stride + t * tile->token_stride, tile->row_stride);
-        run.bias = call->bias ? bias : NULL;
-        if (!f->row_perm) {
-            run.y = (void *)element(call->y, f->options->y_dtype, at + stored);
-            if (call->c) run.c = element(call->c, f->options->c_dtype, at_c + stored);
-            f->unit->finish(&run);
-            continue;
-        }
-        const uint32_t *outputs = f->row_perm + stored;
-        run.y = &y_run;
-        if (call->c) {
-            take_outputs(element(call->c, f->options->c_dtype, at_c), f->options->c_dtype, outputs, rows, &c_run);
+    lac_cpu_finish_call run = *all;
+    run.runs = 1;
+    run.y = &y_run;
+    for (int64_t t = 0; t < all->runs; ++t) {
+        const void *c = call->c ? element(call->c, f->options->c_dtype, (first_token + t) * call->ldc) : NULL;
+        void *y = (void *)element(call->y, f->options->y_dtype, (first_token + t) * call->ldy);
+        if (c) {
+            take_outputs(c, f->options->c_dtype, outputs, (int)run.count, &c_run);
             run.c = &c_run;
         }
         f->unit->finish(&run);
-        put_outputs(&y_run, f->options->y_dtype, outputs, rows, (void *)element(call->y, f->options->y_dtype, at));
+        put_outputs(&y_run, f->options->y_dtype, outputs, (int)run.count, y);
+        run.sums += run.run_stride;
+    }
+}
+
+/* Token-major: `rows` outputs of `tokens` tokens, sums[token][row]. */
+static void finish_tokens(const finisher *f, const float *sums, int64_t token_stride, int64_t stored, int rows,
+                          int64_t first_token, int64_t tokens)
+{
+    const lac_call *call = f->call;
+    float bias[RUN];
+    for (int i = 0; i < rows && call->bias; ++i)
+        bias[i] = (float)lac_load_f64(call->bias, f->options->bias_dtype, output_of(f, stored + i));
+    lac_cpu_finish_call all = call_of(f);
+    all.runs = tokens;
+    all.count = rows;
+    all.sums = sums;
+    all.run_stride = token_stride;
+    all.bias = call->bias ? bias : NULL;
+    if (f->row_perm) {
+        finish_shuffled(f, &all, stored, first_token);
+        return;
+    }
+    all.y = (void *)element(call->y, f->options->y_dtype, first_token * call->ldy + stored);
+    if (call->c) all.c = element(call->c, f->options->c_dtype, first_token * call->ldc + stored);
+    f->unit->finish(&all);
+}
+
+/* The same from sums whose tokens are adjacent: they are turned a few tokens at a time. */
+static void finish_turned(const finisher *f, const lac_cpu_tile *tile, int row, int rows, int64_t first_token, int64_t tokens)
+{
+    float turned[TOKENS * RUN]; /* [token][row] */
+    for (int64_t t = 0; t < tokens; t += TOKENS) {
+        int64_t count = tokens - t < TOKENS ? tokens - t : TOKENS;
+        lac_cpu_turn_call turn = {.rows = rows,
+                                  .width = rows,
+                                  .columns = count,
+                                  .from = tile->sums + row * tile->row_stride + t,
+                                  .from_stride = tile->row_stride,
+                                  .to = turned,
+                                  .to_stride = RUN};
+        f->unit->turn(&turn);
+        finish_tokens(f, turned, RUN, tile->first_row + row, rows, first_token + t, count);
     }
 }
 
@@ -92,7 +125,11 @@ static void finish_output(const finisher *f, const lac_cpu_tile *tile, int64_t f
 {
     const lac_call *call = f->call;
     int64_t output = output_of(f, tile->first_row + row);
-    lac_cpu_finish_call run = run_of(f, tokens, tile->sums + row * tile->row_stride, tile->token_stride);
+    lac_cpu_finish_call run = call_of(f);
+    run.runs = 1;
+    run.count = tokens;
+    run.sums = tile->sums + row * tile->row_stride;
+    run.stride = tile->token_stride;
     if (call->bias) run.one_bias = (float)lac_load_f64(call->bias, f->options->bias_dtype, output);
     if (call->c) run.c = element(call->c, f->options->c_dtype, output * call->ldc + first_token);
     run.y = (void *)element(call->y, f->options->y_dtype, output * call->ldy + first_token);
@@ -103,13 +140,18 @@ void lac_cpu_finish_tile(const lac_cpu_unit *unit, const lac_problem *problem, c
                          const lac_cpu_tile *tile)
 {
     const finisher f = {unit, &problem->options, call, problem->weight->part[LAC_PART_ROW_PERM].data};
-    int64_t left = panel->tokens - tile->first_token;
-    int64_t tokens = left < panel->tile ? left : panel->tile;
+    int64_t left = panel->tokens - tile->first_token, width = lac_cpu_tile_at(panel, tile->first_token);
+    int64_t tokens = left < width ? left : width;
     int64_t first_token = panel->first + tile->first_token;
     if (problem->options.y_layout == LAC_LAYOUT_FEATURE_MAJOR) {
         for (int row = 0; row < tile->rows; ++row) finish_output(&f, tile, first_token, tokens, row);
         return;
     }
-    for (int row = 0; row < tile->rows; row += RUN)
-        finish_tokens(&f, tile, first_token, tokens, row, tile->rows - row < RUN ? tile->rows - row : RUN);
+    for (int row = 0; row < tile->rows; row += RUN) {
+        int rows = tile->rows - row < RUN ? tile->rows - row : RUN;
+        if (tile->row_stride == 1)
+            finish_tokens(&f, tile->sums + row, tile->token_stride, tile->first_row + row, rows, first_token, tokens);
+        else
+            finish_turned(&f, tile, row, rows, first_token, tokens);
+    }
 }

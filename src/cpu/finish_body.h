@@ -50,12 +50,12 @@ LAC_INLINE void lac_finish_store(lac_dtype dtype, void *y, int64_t first, const 
     }
 }
 
-static void lac_finish(const lac_cpu_finish_call *call)
+LAC_INLINE void lac_finish_run(const lac_cpu_finish_call *call, int64_t run)
 {
     float z[LAC_FINISH_RUN];
     for (int64_t first = 0; first < call->count; first += LAC_FINISH_RUN) {
         int count = call->count - first < LAC_FINISH_RUN ? (int)(call->count - first) : LAC_FINISH_RUN;
-        const float *sums = call->sums + first * call->stride;
+        const float *sums = call->sums + run * call->run_stride + first * call->stride;
         if (call->stride == 1) {
             for (int i = 0; i < count; ++i) z[i] = call->alpha * sums[i];
         } else {
@@ -67,8 +67,28 @@ static void lac_finish(const lac_cpu_finish_call *call)
             for (int i = 0; i < count; ++i) z[i] += call->one_bias;
         }
         lac_finish_activate(call->activation, z, count);
-        if (call->c) lac_finish_residual(call->c_dtype, call->c, first, call->beta, z, count);
-        lac_finish_store(call->y_dtype, call->y, first, z, count);
+        if (call->c) lac_finish_residual(call->c_dtype, call->c, run * call->c_stride + first, call->beta, z, count);
+        lac_finish_store(call->y_dtype, call->y, run * call->y_stride + first, z, count);
+    }
+}
+
+/* Nothing but a factor, in the arithmetic of the general loop: whole vectors, without a stop in between. */
+LAC_INLINE void lac_finish_plain(const lac_cpu_finish_call *call, int64_t run)
+{
+    const float *restrict sums = call->sums + run * call->run_stride;
+    float *restrict y = (float *)call->y + run * call->y_stride;
+    for (int64_t i = 0; i < call->count; ++i) y[i] = call->alpha * sums[i] + call->one_bias;
+}
+
+static void lac_finish(const lac_cpu_finish_call *call)
+{
+    bool plain = call->stride == 1 && !call->bias && !call->c && call->activation == LAC_ACTIVATION_NONE &&
+                 call->y_dtype == LAC_DTYPE_F32;
+    for (int64_t run = 0; run < call->runs; ++run) {
+        if (plain)
+            lac_finish_plain(call, run);
+        else
+            lac_finish_run(call, run);
     }
 }
 

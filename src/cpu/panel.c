@@ -13,12 +13,18 @@ enum { STRIP_COLUMNS = 256 };
 int lac_cpu_tile_tokens(int64_t m) { return m <= 1 ? 1 : m <= 4 ? 4 : LAC_CPU_TILE_TOKENS; }
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t clamp(int64_t value, int64_t least, int64_t most) { return value < least ? least : smaller(value, most); }
 
-int64_t lac_cpu_panel_tokens(int tile) { return tile < LAC_CPU_PANEL_TOKENS ? LAC_CPU_PANEL_TOKENS / tile * tile : tile; }
+int64_t lac_cpu_panel_tokens(int64_t m)
+{
+    int64_t panels = (m + LAC_CPU_PANEL_TOKENS - 1) / LAC_CPU_PANEL_TOKENS;
+    if (panels < 2) return LAC_CPU_PANEL_TOKENS;
+    return ((m + panels - 1) / panels + LAC_CPU_TILE_TOKENS - 1) / LAC_CPU_TILE_TOKENS * LAC_CPU_TILE_TOKENS;
+}
 
 uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile)
 {
-    int64_t tokens = (smaller(problem->m, lac_cpu_panel_tokens(tile)) + tile - 1) / tile * tile;
+    int64_t tokens = (smaller(problem->m, lac_cpu_panel_tokens(problem->m)) + tile - 1) / tile * tile;
     uint64_t bytes = (uint64_t)tokens * (uint64_t)problem->weight->geometry.k * sizeof(float);
     return (bytes / 64 + 1) * 64;
 }
@@ -26,9 +32,20 @@ uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile)
 lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int tile, int64_t first)
 {
     lac_cpu_panel panel = {.first = first, .tile = tile, .packed = call->workspace};
-    panel.tokens = smaller(problem->m - first, lac_cpu_panel_tokens(tile));
+    panel.tokens = smaller(problem->m - first, lac_cpu_panel_tokens(problem->m));
     panel.tiles = (panel.tokens + panel.tile - 1) / panel.tile;
     return panel;
+}
+
+int64_t lac_cpu_tile_first(const lac_cpu_panel *panel, int64_t tile)
+{
+    int64_t wide = smaller(tile, panel->tiles - panel->narrow_tiles);
+    return wide * panel->tile + (tile - wide) * panel->narrow;
+}
+
+int lac_cpu_tile_at(const lac_cpu_panel *panel, int64_t first_token)
+{
+    return first_token < (panel->tiles - panel->narrow_tiles) * panel->tile ? panel->tile : panel->narrow;
 }
 
 /* ---- packing */
@@ -66,31 +83,50 @@ static void pack_feature_major(const lac_problem *problem, const lac_call *call,
     }
 }
 
-/* The same from rows of tokens: each is widened, then spread over every tile-th element. */
-static void pack_token_major(const lac_problem *problem, const lac_call *call, int64_t first, int64_t tokens, int64_t begin,
-                             int64_t end, int tile, float *out)
+/* The same from rows of tokens, which are turned. Those that are not fp32, or whose inputs are permuted, are first written
+ * out beside. */
+static void pack_token_major(const lac_cpu_unit *unit, const lac_problem *problem, const lac_call *call, int64_t first,
+                             int64_t tokens, int64_t begin, int64_t end, int tile, float *out)
 {
-    float run[STRIP_COLUMNS];
-    for (int64_t t = 0; t < tokens; ++t) {
-        lac_cpu_load_token(problem, call, first + t, begin, end, run);
-        for (int64_t j = 0; j < end - begin; ++j) out[j * tile + t] = run[j];
+    enum { ROWS = LAC_CPU_TILE_TOKENS };
+    bool direct = problem->options.x_dtype == LAC_DTYPE_F32 && !problem->weight->part[LAC_PART_COL_PERM].data;
+    float run[ROWS * STRIP_COLUMNS]; /* [token][column] */
+    for (int t = 0; t < tile; t += ROWS) {
+        lac_cpu_turn_call turn = {.rows = (int)clamp(tokens - t, 0, ROWS),
+                                  .width = (int)smaller(tile - t, ROWS),
+                                  .columns = end - begin,
+                                  .from = run,
+                                  .from_stride = STRIP_COLUMNS,
+                                  .to = out + t,
+                                  .to_stride = tile};
+        if (direct) {
+            turn.from = (const float *)call->x + (first + t) * call->ldx + begin;
+            turn.from_stride = call->ldx;
+        } else {
+            for (int i = 0; i < turn.rows; ++i)
+                lac_cpu_load_token(problem, call, first + t + i, begin, end, run + (int64_t)i * STRIP_COLUMNS);
+        }
+        unit->turn(&turn);
     }
 }
 
-void lac_cpu_pack_strip(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t strip)
+void lac_cpu_pack_strip(const lac_cpu_unit *unit, const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel,
+                        int64_t strip)
 {
     int64_t k = problem->weight->geometry.k;
     int64_t tile_number = strip / column_strips(problem);
     int64_t begin = strip % column_strips(problem) * STRIP_COLUMNS;
     int64_t end = smaller(begin + STRIP_COLUMNS, k);
-    int64_t first = tile_number * panel->tile; /* within the panel */
-    int64_t tokens = smaller(panel->tokens - first, panel->tile);
-    float *out = panel->packed + (tile_number * k + begin) * panel->tile; /* [end - begin][tile] */
-    if (tokens < panel->tile) memset(out, 0, (size_t)((end - begin) * panel->tile) * sizeof *out);
-    if (problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR)
-        pack_feature_major(problem, call, panel->first + first, tokens, begin, end, panel->tile, out);
-    else
-        pack_token_major(problem, call, panel->first + first, tokens, begin, end, panel->tile, out);
+    int64_t first = lac_cpu_tile_first(panel, tile_number); /* within the panel */
+    int tile = lac_cpu_tile_at(panel, first);
+    int64_t tokens = smaller(panel->tokens - first, tile);
+    float *out = panel->packed + first * k + begin * tile; /* [end - begin][tile] */
+    if (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR) {
+        pack_token_major(unit, problem, call, panel->first + first, tokens, begin, end, tile, out);
+        return;
+    }
+    if (tokens < tile) memset(out, 0, (size_t)((end - begin) * tile) * sizeof *out);
+    pack_feature_major(problem, call, panel->first + first, tokens, begin, end, tile, out);
 }
 
 /* ---- sums */
@@ -195,14 +231,15 @@ void lac_cpu_run(const lac_problem *problem, const void *state, const lac_call *
     const int64_t items = lac_cpu_items(problem);
     const int threads = lac_cpu_threads(problem);
     (void)threads; /* unused without OpenMP */
-    for (int64_t first = 0; first < problem->m; first += LAC_CPU_PANEL_TOKENS) {
+    for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(problem->m)) {
         const lac_cpu_panel panel = lac_cpu_panel_at(problem, call, lac_cpu_tile_tokens(problem->m), first);
         const int64_t strips = lac_cpu_strips(problem, &panel);
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
             const int thread = lac_parallel_number();
             LAC_OMP(omp for schedule(static))
-            for (int64_t strip = 0; strip < strips; ++strip) lac_cpu_pack_strip(problem, call, &panel, strip);
+            for (int64_t strip = 0; strip < strips; ++strip)
+                lac_cpu_pack_strip(&lac_cpu_unit_scalar, problem, call, &panel, strip);
             LAC_OMP(omp for schedule(static))
             for (int64_t item = 0; item < items; ++item) fn(problem, state, call, &panel, item, thread);
         }

@@ -11,27 +11,33 @@
 #ifndef LAC_CPU_PANEL_H
 #define LAC_CPU_PANEL_H
 
-#include "core/kernel.h"
+#include "cpu/unit.h"
 
 /* Tokens in a panel, in the largest tile; stored rows in a work item. */
 enum { LAC_CPU_PANEL_TOKENS = 256, LAC_CPU_TILE_TOKENS = 16, LAC_CPU_ITEM_ROWS = 8 };
 
 typedef struct lac_cpu_panel {
-    int64_t first;  /* its first token                                               */
-    int64_t tokens; /* how many it has                                               */
-    int64_t tiles;  /* ceil(tokens / tile)                                           */
-    int tile;       /* tokens in a tile; those past the end are zeros                */
-    float *packed;  /* [tiles][k][tile]                                              */
+    int64_t first;        /* its first token                                         */
+    int64_t tokens;       /* how many it has                                         */
+    int64_t tiles;        /* together they hold all tokens                           */
+    int tile;             /* tokens in a tile; those past the panel's end are zeros  */
+    int narrow;           /* tokens in each of the last `narrow_tiles` tiles         */
+    int64_t narrow_tiles; /* none where all tiles are alike                          */
+    float *packed;        /* [tiles][k][tile]                                        */
 } lac_cpu_panel;
 
 /* Tokens in a tile of the plain kernels, for m tokens in all: 1, 4 or 16. */
 int lac_cpu_tile_tokens(int64_t m);
-/* Tokens in a panel of such tiles: as many whole tiles as 256 tokens hold. */
-int64_t lac_cpu_panel_tokens(int tile);
-/* Bytes of the panel packed in tiles of `tile` tokens, a multiple of 64. */
+/* Tokens in a panel, the last one apart: as many panels as 256 tokens need, as equal as 16 tokens allow. */
+int64_t lac_cpu_panel_tokens(int64_t m);
+/* Bytes of the panel packed in tiles of up to `tile` tokens, a multiple of 64. */
 uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile);
-/* The panel that begins at token `first`, its storage at the beginning of the call's workspace. */
+/* The panel that begins at token `first` in tiles of `tile` tokens, its storage at the beginning of the call's workspace. */
 lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int tile, int64_t first);
+
+/* The first token of a tile, within the panel; how many a tile that begins there has room for. */
+int64_t lac_cpu_tile_first(const lac_cpu_panel *panel, int64_t tile);
+int lac_cpu_tile_at(const lac_cpu_panel *panel, int64_t first_token);
 
 /* Stored columns [begin, end) of one token, widened to fp32. */
 void lac_cpu_load_token(const lac_problem *problem, const lac_call *call, int64_t token, int64_t begin, int64_t end,
@@ -39,7 +45,8 @@ void lac_cpu_load_token(const lac_problem *problem, const lac_call *call, int64_
 
 /* Packing is done in strips of columns, so that threads can share it: lac_cpu_strips of them, each by one call. */
 int64_t lac_cpu_strips(const lac_problem *problem, const lac_cpu_panel *panel);
-void lac_cpu_pack_strip(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t strip);
+void lac_cpu_pack_strip(const lac_cpu_unit *unit, const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel,
+                        int64_t strip);
 
 /* The sums of a run of entries times one tile: sums[t] = sum over i of values[i] * tile[columns[i]][t]. */
 void lac_cpu_tile_sums(int tile, const float *packed, const float *values, const uint32_t *columns, int64_t count, float *sums);

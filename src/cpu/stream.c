@@ -8,10 +8,11 @@
  *     columns  [block][strip][slot]   16 bits, counted from the block's first column
  *     values   [block][strip][slot][row of the strip]    fp32; rows past the group's end are zeros
  *
- * Executing packs X (panel.h), then goes: item of rows and tile of tokens -> block -> strip. The block of X stays in the
- * first-level cache over all strips of the item; sums live in the thread's scratch between blocks.
+ * Executing packs X (panel.h), then goes: item of rows -> block -> tile of tokens -> strip. The block of X stays in the
+ * first-level cache over all strips of the item; the item's part of the block of W comes from memory for the first tile and
+ * from the second-level cache for the others; sums live in the thread's scratch between blocks.
  *
- * Workspace:  packed panel of tokens | for each thread: sums [row of the item][token of the tile]
+ * Workspace:  packed panel of tokens | for each thread: sums [tile][row of the item][token of the tile]
  * Bottleneck: loads from the first-level cache (stream_body.h). */
 #include "cpu/stream.h"
 
@@ -23,14 +24,16 @@
 #include "cpu/panel.h"
 #include "format/weight.h"
 
-/* Rows in a work item: over so many the block of X is used again. */
-enum { ITEM_ROWS = 256 };
+/* Rows in a work item, a power of two: over so many the block of X is used again. */
+enum { MOST_ITEM_ROWS = 256, LEAST_ITEM_ROWS = 32 };
 /* Columns are 16-bit numbers within a block. */
 enum { MOST_BLOCK_COLUMNS = 65536 };
+/* Strips with common columns that pay for bringing these to the first-level cache. */
+enum { SHARING_STRIPS = 8 };
 
 typedef struct stream_state {
-    int rows;              /* of W in a strip: 1 or 4                                 */
-    int64_t strips, items; /* an item is ITEM_ROWS / rows strips                      */
+    int rows; /* of W in a strip: 1 or 4                                 */
+    int64_t strips, items, item_strips;
     int64_t block_columns, blocks;
     uint32_t *counts;  /* [blocks][strips]                                        */
     int64_t *first;    /* [blocks][items] the number of the item's first slot     */
@@ -52,19 +55,47 @@ bool lac_cpu_stream_applies(const lac_problem *problem)
 
 int lac_cpu_stream_rows(const lac_weight *w) { return w->pattern.family != LAC_FAMILY_VNM && w->geometry.unit_n >= 4 ? 4 : 1; }
 
-/* As few tiles as possible, and then as few vectors in each as possible. */
-int lac_cpu_stream_tile_vectors(const lac_problem *problem)
+/* As few tiles as possible, as equal as possible: ceil(vectors / tiles) vectors in the widest. */
+static int widest(const lac_problem *problem, int64_t tokens, int64_t *tiles, int64_t *vectors)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
     int most = unit->stream_vectors[lac_cpu_stream_rows(problem->weight) == 4];
-    int64_t vectors = ceil_divide(problem->m > 0 ? problem->m : 1, unit->lanes);
-    return (int)ceil_divide(vectors, ceil_divide(vectors, most));
+    *vectors = ceil_divide(tokens > 0 ? tokens : 1, unit->lanes);
+    *tiles = ceil_divide(*vectors, most);
+    return (int)ceil_divide(*vectors, *tiles);
+}
+
+int lac_cpu_stream_tile_vectors(const lac_problem *problem)
+{
+    int64_t tiles, vectors;
+    return widest(problem, smaller(problem->m, lac_cpu_panel_tokens(problem->m)), &tiles, &vectors);
 }
 
 static int tile_tokens(const lac_problem *problem)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
     return lac_cpu_stream_tile_vectors(problem) * unit->lanes;
+}
+
+/* The panel at token `first`; the tiles that the vectors do not fill have one vector less. */
+static lac_cpu_panel panel_at(const lac_problem *problem, const lac_call *call, int64_t first)
+{
+    const lac_cpu_unit *unit = problem->kernel->config;
+    lac_cpu_panel panel = lac_cpu_panel_at(problem, call, tile_tokens(problem), first);
+    int64_t vectors;
+    int most = widest(problem, panel.tokens, &panel.tiles, &vectors);
+    panel.tile = most * unit->lanes;
+    panel.narrow = panel.tile - unit->lanes;
+    panel.narrow_tiles = panel.tiles * most - vectors;
+    return panel;
+}
+
+/* Four items for each thread at least, so that they end together. */
+static int64_t item_rows(const lac_problem *problem)
+{
+    int64_t rows = MOST_ITEM_ROWS, n = problem->weight->geometry.n;
+    while (rows > LEAST_ITEM_ROWS && n < 4 * rows * problem->options.threads) rows /= 2;
+    return rows;
 }
 
 /* Strips in a row group, and in all. */
@@ -79,15 +110,19 @@ static int64_t strip_count(const lac_geometry *g, int rows)
     return (g->row_groups - 1) * ceil_divide(g->unit_n, rows) + group_strips(g, g->row_groups - 1, rows);
 }
 
-/* Columns of X whose tile fills five eighths of the first-level cache. The V rows of a V:N:M group touch only 4 of M
- * columns, so its blocks may be that much wider. */
+/* Columns of X whose tile fills three quarters of the first-level cache. Where many strips in a row have the same columns
+ * (or choose among the same), only those need to fit, so blocks may be that much wider. */
 static int64_t block_columns(const lac_problem *problem)
 {
     const lac_geometry *g = &problem->weight->geometry;
+    bool is_vnm = problem->weight->pattern.family == LAC_FAMILY_VNM;
     uint64_t l1 = problem->device->info.l1_bytes ? problem->device->info.l1_bytes : 32768;
-    int64_t columns = (int64_t)(l1 * 5 / 8 / ((uint64_t)tile_tokens(problem) * sizeof(float)));
-    if (problem->weight->pattern.family == LAC_FAMILY_VNM && g->unit_n >= 32) columns = columns * g->group_m / LAC_VNM_SELECTED;
-    if (g->group_m) columns = columns / g->group_m * g->group_m; /* whole groups: equal counts in every block */
+    int64_t columns = (int64_t)(l1 * 3 / 4 / ((uint64_t)tile_tokens(problem) * sizeof(float)));
+    if (g->unit_n / lac_cpu_stream_rows(problem->weight) >= SHARING_STRIPS) {
+        int64_t used = is_vnm ? g->selected : problem->weight->kept / g->n;
+        if (used > 0 && used < g->k) columns = columns * g->k / used;
+    }
+    if (g->group_m) columns = columns / (g->group_m * g->unit_k) * (g->group_m * g->unit_k); /* equal counts in every block */
     if (columns < 16) columns = 16;
     return smaller(columns, MOST_BLOCK_COLUMNS);
 }
@@ -157,7 +192,7 @@ static void count_slots(stream_state *s, decoder d)
 
 static void write_slots(stream_state *s, decoder d, int64_t *cursor)
 {
-    const int64_t item_strips = ITEM_ROWS / s->rows;
+    const int64_t item_strips = s->item_strips;
     for (int64_t strip = 0; strip < s->strips; ++strip) {
         int rows = decoder_next(&d);
         if (strip % item_strips == 0)
@@ -207,7 +242,8 @@ lac_status lac_cpu_stream_prepare(const lac_problem *problem, void **out)
     if (!s) return lac_fail_memory("stream", sizeof *s);
     s->rows = lac_cpu_stream_rows(w);
     s->strips = strip_count(&w->geometry, s->rows);
-    s->items = ceil_divide(s->strips, ITEM_ROWS / s->rows);
+    s->item_strips = item_rows(problem) / s->rows;
+    s->items = ceil_divide(s->strips, s->item_strips);
     s->block_columns = block_columns(problem);
     s->blocks = ceil_divide(w->geometry.k > 0 ? w->geometry.k : 1, s->block_columns);
     decoder d;
@@ -231,50 +267,63 @@ void lac_cpu_stream_release(void *state)
 
 /* ---- executing */
 
-size_t lac_cpu_stream_workspace(const lac_problem *problem)
+/* Floats of an item's sums over the largest panel. */
+static int64_t sums_floats(const lac_problem *problem)
 {
-    int tile = tile_tokens(problem);
-    return lac_cpu_packed_bytes(problem, tile) +
-           (uint64_t)problem->options.threads * (ITEM_ROWS * (uint64_t)tile) * sizeof(float);
+    int64_t tile = tile_tokens(problem), tokens = smaller(problem->m, lac_cpu_panel_tokens(problem->m));
+    return item_rows(problem) * ceil_divide(tokens, tile) * tile;
 }
 
-/* Strips [first, last) of W against one tile of tokens. */
+size_t lac_cpu_stream_workspace(const lac_problem *problem)
+{
+    return lac_cpu_packed_bytes(problem, tile_tokens(problem)) +
+           (uint64_t)problem->options.threads * (uint64_t)sums_floats(problem) * sizeof(float);
+}
+
+/* Strips [first, last) of W against all tiles of a panel. */
 typedef struct item {
     const stream_state *state;
     const lac_problem *problem;
     const lac_cpu_panel *tokens;
-    int64_t number, first, last, tile;
-    float *sums; /* [row][token of the tile] */
+    int64_t number, first, last;
+    float *sums; /* [tile][row][token of the tile] */
 } item;
+
+static float *sums_of(const item *it, int64_t first_token)
+{
+    return it->sums + first_token * it->state->item_strips * it->state->rows;
+}
 
 static void multiply_item(const item *it)
 {
     const stream_state *s = it->state;
     const lac_cpu_unit *unit = it->problem->kernel->config;
-    const int width = it->tokens->tile;
-    const float *packed = it->tokens->packed + it->tile * it->problem->weight->geometry.k * width;
-    lac_cpu_stream_call call = {.rows = s->rows, .vectors = width / unit->lanes};
+    const int64_t k = it->problem->weight->geometry.k;
     for (int64_t b = 0; b < s->blocks; ++b) {
         int64_t slot = s->first[b * s->items + it->number];
-        call.fresh = b == 0;
-        call.packed = packed + b * s->block_columns * width;
-        for (int64_t strip = it->first; strip < it->last; ++strip) {
-            call.slots = s->counts[b * s->strips + strip];
-            call.columns = s->columns + slot;
-            call.values = s->values + slot * s->rows;
-            call.sums = it->sums + (strip - it->first) * s->rows * width;
-            if (call.slots || call.fresh) unit->stream(&call);
-            slot += call.slots;
+        for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) {
+            int64_t first_token = lac_cpu_tile_first(it->tokens, tile);
+            int width = lac_cpu_tile_at(it->tokens, first_token);
+            lac_cpu_stream_call call = {.rows = s->rows,
+                                        .vectors = width / unit->lanes,
+                                        .fresh = b == 0,
+                                        .strips = it->last - it->first,
+                                        .counts = s->counts + b * s->strips + it->first,
+                                        .columns = s->columns + slot,
+                                        .values = s->values + slot * s->rows,
+                                        .packed = it->tokens->packed + first_token * k + b * s->block_columns * width,
+                                        .sums = sums_of(it, first_token)};
+            unit->stream(&call);
         }
     }
 }
 
 /* Strips end where their row groups do, so adjacent strips are adjacent rows but for the padding of a group's last. */
-static void finish_item(const item *it, const lac_call *call)
+static void finish_item(const item *it, const lac_call *call, int64_t first_token)
 {
     const stream_state *s = it->state;
     const lac_geometry *g = &it->problem->weight->geometry;
-    const int width = it->tokens->tile;
+    const int width = lac_cpu_tile_at(it->tokens, first_token);
     const int64_t full = ceil_divide(g->unit_n, s->rows); /* strips of a whole row group */
     for (int64_t strip = it->first; strip < it->last;) {
         int64_t group = strip / full, within = strip % full;
@@ -284,8 +333,8 @@ static void finish_item(const item *it, const lac_call *call)
         int64_t end_row = smaller(whole ? g->n : group_end, first_row + (it->last - strip) * s->rows);
         lac_cpu_tile result = {.first_row = first_row,
                                .rows = (int)(end_row - first_row),
-                               .first_token = it->tile * width,
-                               .sums = it->sums + (strip - it->first) * s->rows * width,
+                               .first_token = first_token,
+                               .sums = sums_of(it, first_token) + (strip - it->first) * s->rows * width,
                                .row_stride = width,
                                .token_stride = 1};
         lac_cpu_finish_tile(it->problem->kernel->config, it->problem, call, it->tokens, &result);
@@ -296,27 +345,25 @@ static void finish_item(const item *it, const lac_call *call)
 lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
 {
     const stream_state *s = opaque;
-    const int tile = tile_tokens(problem);
-    const int64_t item_strips = ITEM_ROWS / s->rows;
-    float *scratch = (float *)(void *)((char *)call->workspace + lac_cpu_packed_bytes(problem, tile));
+    const lac_cpu_unit *unit = problem->kernel->config;
+    float *scratch = (float *)(void *)((char *)call->workspace + lac_cpu_packed_bytes(problem, tile_tokens(problem)));
     const int threads = problem->options.threads;
     (void)threads; /* unused without OpenMP */
-    for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(tile)) {
-        const lac_cpu_panel tokens = lac_cpu_panel_at(problem, call, tile, first);
+    for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(problem->m)) {
+        const lac_cpu_panel tokens = panel_at(problem, call, first);
         const int64_t pieces = lac_cpu_strips(problem, &tokens);
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
-            float *sums = scratch + (int64_t)lac_parallel_number() * ITEM_ROWS * tile;
+            float *sums = scratch + (int64_t)lac_parallel_number() * sums_floats(problem);
             LAC_OMP(omp for schedule(static))
-            for (int64_t piece = 0; piece < pieces; ++piece) lac_cpu_pack_strip(problem, call, &tokens, piece);
+            for (int64_t piece = 0; piece < pieces; ++piece) lac_cpu_pack_strip(unit, problem, call, &tokens, piece);
             LAC_OMP(omp for schedule(dynamic))
-            for (int64_t i = 0; i < s->items * tokens.tiles; ++i) {
-                item it = {.state = s, .problem = problem, .tokens = &tokens, .number = i % s->items, .tile = i / s->items};
-                it.first = it.number * item_strips;
-                it.last = smaller(it.first + item_strips, s->strips);
-                it.sums = sums;
+            for (int64_t i = 0; i < s->items; ++i) {
+                item it = {.state = s, .problem = problem, .tokens = &tokens, .number = i, .sums = sums};
+                it.first = i * s->item_strips;
+                it.last = smaller(it.first + s->item_strips, s->strips);
                 multiply_item(&it);
-                finish_item(&it, call);
+                for (int64_t tile = 0; tile < tokens.tiles; ++tile) finish_item(&it, call, lac_cpu_tile_first(&tokens, tile));
             }
         }
     }

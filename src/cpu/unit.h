@@ -26,20 +26,21 @@ typedef struct lac_cpu_broadcast_call {
     float *sums;             /* [tokens][vectors * lanes]                               */
 } lac_cpu_broadcast_call;
 
-/* Dataflow "stream": tokens along the vector, weights broadcast.
+/* Dataflow "stream": tokens along the vector, weights broadcast. Strips of rows, one after another:
  *
  *     sums[r][t] (+)= sum over s of values[s][r] * packed[columns[s]][t]
  *
- * for r < rows, t < vectors * lanes. */
+ * for r < rows, t < vectors * lanes, s below the strip's count. */
 typedef struct lac_cpu_stream_call {
     int rows;    /* 1 or 4                                                  */
     int vectors; /* 1 to lac_cpu_unit.stream_vectors[rows == 4]             */
     bool fresh;  /* sums begins at zero                                     */
-    int64_t slots;
-    const uint16_t *columns; /* [slots], counted from the block's first                 */
-    const float *values;     /* [slots][rows]                                           */
+    int64_t strips;
+    const uint32_t *counts;  /* [strips] slots of each                                  */
+    const uint16_t *columns; /* [slots of all], counted from the block's first          */
+    const float *values;     /* [slots of all][rows]                                    */
     const float *packed;     /* [columns of the block][vectors * lanes]                 */
-    float *sums;             /* [rows][vectors * lanes]                                 */
+    float *sums;             /* [strips][rows][vectors * lanes]                         */
 } lac_cpu_stream_call;
 
 /* Dataflow "expand": one row of W against a few tokens, columns along the vector.
@@ -78,19 +79,30 @@ typedef struct lac_cpu_permute_call {
     float *sums; /* [tokens][permute_strip] */
 } lac_cpu_permute_call;
 
-/* The end of every dataflow: `count` sums of one token (adjacent outputs) or of one output (adjacent tokens) become
- * act(alpha * sum + bias) + beta * c in y. */
+/* Rows become columns: to[c][r] = from[r][c] for c < columns, r < rows, and 0 for rows <= r < width. Nothing else is
+ * written. */
+typedef struct lac_cpu_turn_call {
+    int rows, width;
+    int64_t columns;
+    const float *from; /* [rows][columns], from_stride apart             */
+    float *to;         /* [columns][width], to_stride apart              */
+    int64_t from_stride, to_stride;
+} lac_cpu_turn_call;
+
+/* The end of every dataflow: runs of `count` sums, each of one token (adjacent outputs) or of one output (adjacent tokens),
+ * become act(alpha * sum + bias) + beta * c in y. */
 typedef struct lac_cpu_finish_call {
-    int64_t count;
-    const float *sums; /* [count], `stride` apart                              */
-    int64_t stride;
+    int64_t runs, count;
+    const float *sums; /* [runs][count], `run_stride` and `stride` apart */
+    int64_t run_stride, stride;
     float alpha, beta;
-    const float *bias; /* [count], or NULL                                     */
-    float one_bias;    /* added to all when bias is NULL                       */
+    const float *bias; /* [count], or NULL                              */
+    float one_bias;    /* added to all when bias is NULL                */
     lac_activation activation;
-    const void *c; /* [count] of c_dtype, or NULL                          */
+    const void *c; /* [runs][count] of c_dtype, c_stride apart, or NULL */
     lac_dtype c_dtype, y_dtype;
-    void *y; /* [count] of y_dtype                                   */
+    void *y; /* [runs][count] of y_dtype, y_stride apart      */
+    int64_t c_stride, y_stride;
 } lac_cpu_finish_call;
 
 /* FMAs in one round of lac_cpu_unit.peak. */
@@ -108,6 +120,7 @@ typedef struct lac_cpu_unit {
     void (*expand)(const lac_cpu_expand_call *call);
     int permute_strip, permute_bits; /* rows of a strip; the widest index */
     void (*permute)(const lac_cpu_permute_call *call);
+    void (*turn)(const lac_cpu_turn_call *call);
     void (*finish)(const lac_cpu_finish_call *call);
     /* As many FMAs as the unit can do, for model/rates.c. `from` NULL: from registers; else each loads a vector, a round
      * LAC_CPU_PEAK_FMAS adjacent ones, and the next round `step` floats further. */

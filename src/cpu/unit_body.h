@@ -3,6 +3,7 @@
 #include "cpu/broadcast_body.h"
 #include "cpu/expand_body.h"
 #include "cpu/finish_body.h"
+#include "cpu/panel_body.h"
 #include "cpu/peak_body.h"
 #include "cpu/permute_body.h"
 #include "cpu/stream_body.h"
@@ -25,6 +26,7 @@ const lac_cpu_unit LAC_UNIT_TABLE(LAC_UNIT_NAME) = {
     .permute_strip = LAC_PERMUTE_STRIP,
     .permute_bits = LAC_PERMUTE_BITS,
     .permute = lac_permute,
+    .turn = lac_turn_any,
     .finish = lac_finish,
     .peak = lac_peak,
 };
