@@ -438,6 +438,30 @@ LAC_API lac_status lac_device_open(const char *name, lac_device **out);
 LAC_API lac_status lac_device_get_info(const lac_device *device, lac_device_info *info);
 LAC_API void lac_device_close(lac_device *device);
 
+/* Memory that the device's kernels read and write, for callers without a CUDA runtime of their own: aligned to 64 bytes
+ * or more, not cleared; plain memory on a CPU. Release it before the device is closed for good; NULL is fine. */
+LAC_API lac_status lac_device_allocate(const lac_device *device, uint64_t bytes, void **out);
+LAC_API void lac_device_release(const lac_device *device, void *block);
+/* Copies between the host's memory and the device's, after all that was put on the default stream (NULL); returns when
+ * the copy is done. Work on other streams has to be waited for first. */
+LAC_API lac_status lac_device_upload(const lac_device *device, void *to, const void *from, uint64_t bytes);
+LAC_API lac_status lac_device_download(const lac_device *device, void *to, const void *from, uint64_t bytes);
+/* Waits until everything that was put on the device is done. A kernel that failed says so here. */
+LAC_API lac_status lac_device_synchronize(const lac_device *device);
+
+/* What is looked for when Lacuna runs, and may be missing: a driver, a compiler, a place for compiled kernels. */
+typedef struct lac_component_info {
+    size_t size;
+    char name[32];     /* "libcuda", "libnvrtc", "kernel cache"                   */
+    int32_t available; /* 0: not found or not usable, see note                    */
+    char version[32];  /* "" when it has none                                     */
+    char path[512];    /* where it was found                                      */
+    char note[256];    /* what is missing, where it was looked for, what it means */
+} lac_component_info;
+
+/* The i-th component; NOT_FOUND past the end. */
+LAC_API lac_status lac_component_probe(size_t index, lac_component_info *info);
+
 /* ---------------------------------------------------------------- plans */
 
 typedef struct lac_plan lac_plan; /* one chosen, prepared kernel for (device, weight, m, options) */
@@ -549,6 +573,46 @@ typedef struct lac_kernel_info {
 
 /* The i-th kernel of the registry; NOT_FOUND past the end. */
 LAC_API lac_status lac_kernel_probe(size_t index, lac_kernel_info *info);
+
+/* A GPU's kernels are compiled for the exact problem when a plan is made, and kept in a cache on disk. That cache can be
+ * filled ahead, on a machine without a GPU: one program compiled, or found to be there. */
+typedef struct lac_compile_report {
+    size_t size;
+    const char *kernel;   /* the registry's name                                            */
+    const char *arch;     /* "sm_90a"                                                       */
+    const char *pattern;  /* its text                                                       */
+    int64_t m, n, k;      /* of the first problem that wants it                             */
+    const char *entry;    /* the function in it                                             */
+    int32_t found;        /* 1: it lay in the cache already                                 */
+    int32_t registers;    /* a thread                                                       */
+    int32_t spill_bytes;  /* a thread: what did not fit them                                */
+    int32_t shared_bytes; /* a block, of fixed size; what is asked for at the launch is more */
+    uint64_t image_bytes; /* compiled                                                       */
+    double seconds;       /* that it took                                                   */
+    int64_t index, total; /* this is program `index` of `total`                             */
+} lac_compile_report;
+
+/* Called after each program; a nonzero return stops with CANCELLED. */
+typedef int (*lac_compile_fn)(void *user, const lac_compile_report *report);
+
+typedef struct lac_kernels_compile_options {
+    size_t size;
+    const char *const *archs; /* "sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"; must be said   */
+    size_t arch_count;
+    const lac_pattern *patterns; /* must be said                                                                   */
+    size_t pattern_count;
+    int64_t n, k;     /* of the weights; 0: 4096                                                                   */
+    const int64_t *m; /* tokens; none: 1, 8, 16, 64, 256, 4096                                                     */
+    size_t m_count;
+    lac_dtype dtype;       /* of the weights; NONE: F32                                                            */
+    lac_plan_options plan; /* its size may stay 0: layouts, dtypes, precision, epilogue; kernel: only that one     */
+    const char *folder;    /* of the cache; made when missing. NULL: where plans look, see docs/cuda.md            */
+    lac_compile_fn on_program;
+    void *user;
+} lac_kernels_compile_options;
+
+/* Compiles every program of every kernel that applies. Needs NVRTC and no GPU. */
+LAC_API lac_status lac_kernels_compile(const lac_kernels_compile_options *options);
 
 #ifdef __cplusplus
 }

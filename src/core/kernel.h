@@ -17,13 +17,27 @@ struct lac_device {
     void *state; /* the backend's */
 };
 
+/* Work to be timed: puts itself on `stream`. */
+typedef lac_status (*lac_work_fn)(void *user, void *stream);
+
 /* What a backend offers: its devices and its kernels. */
 struct lac_device_ops {
     lac_device_kind kind;
+    const char *prefix; /* of its devices' names, so that nobody else's are looked for in vain */
     /* The index-th device of this backend; NOT_FOUND past the end. */
     lac_status (*probe)(size_t index, lac_device_info *info);
     lac_status (*open)(const lac_device_info *info, void **state);
     void (*close)(void *state);
+    /* Memory of its own, copies, and waiting; all NULL when it works in the host's memory. `what` names a block. */
+    lac_status (*allocate)(const lac_device *device, const char *what, uint64_t bytes, void **out);
+    void (*release)(const lac_device *device, void *block);
+    lac_status (*upload)(const lac_device *device, void *to, const void *from, uint64_t bytes);
+    lac_status (*download)(const lac_device *device, void *to, const void *from, uint64_t bytes);
+    lac_status (*synchronize)(const lac_device *device);
+    /* Seconds that `work` takes on the device, done `repeats` times in a row, divided by that; NULL: the host's clock. */
+    lac_status (*time)(const lac_device *device, lac_work_fn work, void *user, int repeats, double *seconds);
+    /* The index-th thing that it looks for on the machine; NULL: none. */
+    lac_status (*component)(size_t index, lac_component_info *info);
 };
 
 /* A problem: everything a kernel is chosen by. All options are resolved: no defaults are left. */

@@ -3,9 +3,10 @@
 #include "core/kernel.h"
 #include "core/status.h"
 #include "cpu/backend.h"
+#include "cuda/backend.h"
 #include "ref/backend.h"
 
-static const lac_device_ops *const device_ops[] = {&lac_cpu_device_ops};
+static const lac_device_ops *const device_ops[] = {&lac_cpu_device_ops, &lac_cuda_device_ops};
 
 size_t lac_registry_device_ops(const lac_device_ops *const **out)
 {
@@ -18,7 +19,9 @@ const lac_kernel *lac_registry_kernel(size_t index)
     const struct {
         const lac_kernel *kernels;
         size_t count;
-    } tables[] = {{lac_cpu_kernels, lac_cpu_kernel_count}, {lac_ref_kernels, lac_ref_kernel_count}};
+    } tables[] = {{lac_cpu_kernels, lac_cpu_kernel_count},
+                  {lac_cuda_kernels, lac_cuda_kernel_count},
+                  {lac_ref_kernels, lac_ref_kernel_count}};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; ++i) {
         if (index < tables[i].count) return &tables[i].kernels[index];
         index -= tables[i].count;

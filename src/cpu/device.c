@@ -97,4 +97,4 @@ static lac_status open_device(const lac_device_info *info, void **state)
 static void close_device(void *state) { (void)state; }
 
 const lac_device_ops lac_cpu_device_ops = {
-    .kind = LAC_DEVICE_KIND_CPU, .probe = probe, .open = open_device, .close = close_device};
+    .kind = LAC_DEVICE_KIND_CPU, .prefix = "cpu", .probe = probe, .open = open_device, .close = close_device};

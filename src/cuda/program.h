@@ -5,6 +5,7 @@
 
 #include "core/kernel.h"
 #include "cuda/driver.h"
+#include "cuda/nvrtc.h"
 
 enum { LAC_CUDA_MOST_DEFINES = 48, LAC_CUDA_MOST_REQUESTS = 4 };
 
@@ -32,7 +33,7 @@ void lac_cuda_request_define_problem(lac_cuda_request *request, const lac_proble
 /* The dataflow of a kernel: lac_kernel.config of every kernel in src/cuda points to one. */
 typedef struct lac_cuda_flow {
     /* The programs that `problem` needs, in the order in which prepare loads them. A pure function: it looks at
-     * problem->device->info and lac_cuda_target(problem->device), never at the GPU itself. */
+     * problem->device->info and lac_cuda_target_of(problem->device), never at the GPU itself. */
     lac_status (*requests)(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count);
 } lac_cuda_flow;
 
@@ -40,5 +41,18 @@ typedef struct lac_cuda_flow {
  * device. Dynamic shared memory up to `shared_bytes` is allowed for it. */
 lac_status lac_cuda_program_get(const lac_device *device, const lac_cuda_request *request, unsigned shared_bytes,
                                 lac_cu_function *out);
+
+/* The compiled image alone, for filling a cache and for the tests. */
+typedef struct lac_cuda_image_options {
+    const char *folder; /* of the cache; NULL: the user's own                                  */
+    bool fresh;         /* compile, whatever the cache holds                                   */
+    bool must_store;    /* fail when the cache cannot be written, which is otherwise a warning */
+    bool any_compiler;  /* take an image of any compiler, as when there is none                */
+} lac_cuda_image_options;
+
+/* *found says whether it came out of the cache. Free the image with lac_cuda_image_release. */
+lac_status lac_cuda_image_get(const lac_device *device, const lac_cuda_request *request, const lac_cuda_image_options *options,
+                              bool *found, lac_cuda_image *out);
+void lac_cuda_image_release(lac_cuda_image *image);
 
 #endif

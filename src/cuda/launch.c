@@ -1,0 +1,114 @@
+/* launch.c - from a caller's arguments to a kernel on his stream, in a microsecond or two, and timing for the planner's
+ * measuring mode. Nothing here allocates, and execute's path does not wait, so a stream that is being captured into a graph
+ * takes it as it is. */
+#include <stdint.h>
+
+#include "core/status.h"
+#include "cuda/state.h"
+#include "format/weight.h"
+
+/* ---- the caller's pointers */
+
+static lac_status check_pointer(const lac_cuda_state *state, const char *name, const void *pointer)
+{
+    if (!pointer) return LAC_STATUS_OK; /* core has refused those that may not be */
+    unsigned type = 0, managed = 0;
+    int ordinal = -1;
+    int attributes[] = {LAC_CU_POINTER_MEMORY_TYPE, LAC_CU_POINTER_IS_MANAGED, LAC_CU_POINTER_ORDINAL};
+    void *values[] = {&type, &managed, &ordinal};
+    int result = state->driver->cuPointerGetAttributes(3, attributes, values, (lac_cu_pointer)(uintptr_t)pointer);
+    if (result) return lac_fail_in(lac_cuda_check(result, name), "args");
+    if (managed) return LAC_STATUS_OK; /* goes wherever it is used */
+    if (type != LAC_CU_MEMORY_TYPE_DEVICE)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "args->%s is %p, which is %s memory; it must be memory of cuda:%d", name,
+                        pointer, type ? "the host's" : "no GPU's: the host's", state->ordinal);
+    if (ordinal != state->ordinal)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "args->%s is %p, which is memory of cuda:%d; the plan is for cuda:%d",
+                        name, pointer, ordinal, state->ordinal);
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_cuda_call_make(const lac_problem *problem, const lac_call *call, lac_gpu_call *out)
+{
+    const lac_cuda_state *state = lac_cuda_state_of(problem->device);
+    if (!state->driver)
+        return lac_fail(LAC_STATUS_DEVICE, "the plan is for %s, a target to compile for without a GPU",
+                        problem->device->info.name);
+    lac_status status;
+    if ((status = check_pointer(state, "x", call->x)) || (status = check_pointer(state, "y", call->y)) ||
+        (status = check_pointer(state, "c", call->c)) || (status = check_pointer(state, "bias", call->bias)) ||
+        (status = check_pointer(state, "workspace", call->workspace)))
+        return status;
+    *out = (lac_gpu_call){.x = call->x,
+                          .bias = call->bias,
+                          .c = call->c,
+                          .y = call->y,
+                          .workspace = call->workspace,
+                          .ldx = call->ldx,
+                          .ldy = call->ldy,
+                          .ldc = call->ldc,
+                          .alpha = call->alpha,
+                          .beta = call->beta,
+                          .m = (int)problem->m,
+                          .n = (int)problem->weight->n_out,
+                          .k = (int)problem->weight->k_in};
+    return LAC_STATUS_OK;
+}
+
+/* ---- launching */
+
+lac_status lac_cuda_launch_on(const lac_device *device, const lac_cuda_launch *launch, void *stream, void **parameters)
+{
+    bool entered;
+    lac_status status = lac_cuda_enter(device, "launch", &entered);
+    if (status) return status;
+    lac_cu_launch_attribute cluster = {.id = LAC_CU_ATTRIBUTE_CLUSTER, .value.cluster = {launch->cluster, 1, 1}};
+    lac_cu_launch_config config = {.grid_x = launch->grid[0],
+                                   .grid_y = launch->grid[1],
+                                   .grid_z = launch->grid[2],
+                                   .block_x = launch->block,
+                                   .block_y = 1,
+                                   .block_z = 1,
+                                   .shared_bytes = launch->shared_bytes,
+                                   .stream = stream,
+                                   .attributes = &cluster,
+                                   .attribute_count = launch->cluster > 1};
+    status = lac_cuda_check(lac_cuda_state_of(device)->driver->cuLaunchKernelEx(&config, launch->function, parameters, NULL),
+                            "launch");
+    lac_cuda_leave(device, entered);
+    return status;
+}
+
+/* ---- timing */
+
+static lac_status time_between(const lac_cuda_driver *driver, lac_cu_event from, lac_cu_event to, lac_cu_stream stream,
+                               lac_work_fn work, void *user, int repeats, double *seconds)
+{
+    lac_status status = lac_cuda_check(driver->cuEventRecord(from, stream), "time");
+    for (int i = 0; i < repeats && !status; ++i) status = work(user, stream);
+    if (!status) status = lac_cuda_check(driver->cuEventRecord(to, stream), "time");
+    if (!status) status = lac_cuda_check(driver->cuEventSynchronize(to), "time");
+    float milliseconds = 0;
+    if (!status) status = lac_cuda_check(driver->cuEventElapsedTime(&milliseconds, from, to), "time");
+    if (!status) *seconds = 1e-3 * (double)milliseconds / repeats;
+    return status;
+}
+
+lac_status lac_cuda_time(const lac_device *device, lac_work_fn work, void *user, int repeats, double *seconds)
+{
+    const lac_cuda_driver *driver = lac_cuda_state_of(device)->driver;
+    bool entered;
+    lac_status status = lac_cuda_enter(device, "time", &entered);
+    if (status) return status;
+    lac_cu_stream stream = NULL;
+    lac_cu_event from = NULL, to = NULL;
+    status = lac_cuda_check(driver->cuStreamCreate(&stream, LAC_CU_STREAM_NON_BLOCKING), "time");
+    if (!status) status = lac_cuda_check(driver->cuEventCreate(&from, 0), "time");
+    if (!status) status = lac_cuda_check(driver->cuEventCreate(&to, 0), "time");
+    if (!status) status = time_between(driver, from, to, stream, work, user, repeats, seconds);
+    if (from) driver->cuEventDestroy(from);
+    if (to) driver->cuEventDestroy(to);
+    if (stream) driver->cuStreamDestroy(stream);
+    lac_cuda_leave(device, entered);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* library.h - finding a shared library that may or may not be on this machine. driver.c and nvrtc.c look for theirs. */
+#ifndef LAC_CUDA_LIBRARY_H
+#define LAC_CUDA_LIBRARY_H
+
+#include <stddef.h>
+
+typedef struct lac_library {
+    void *handle;   /* NULL: not found                                             */
+    char path[512]; /* where it was found; "" when not                             */
+    char note[256]; /* what was looked for, or why the one that was named would not open */
+} lac_library;
+
+/* Opens the file that the environment variable `override` names when it is set, and then no other. */
+int lac_library_open_override(lac_library *library, const char *override);
+/* Opens `name` as the system finds it, or as it lies in one of the folders of `patterns` (shell globs, NULL-terminated).
+ * Returns 1 when it opened. */
+int lac_library_open(lac_library *library, const char *name, const char *const *patterns);
+/* Where the CUDA toolkit and Python packages keep libraries on this machine: fills patterns[] with globs that lie in
+ * `buffer`, and returns how many. */
+size_t lac_library_folders(const char **patterns, size_t most, char *buffer, size_t buffer_size);
+
+#endif

@@ -1,0 +1,49 @@
+/* state.h - an opened GPU inside: what lac_device.state points to. Only device.c, memory.c, launch.c and program.c look at
+ * it; the dataflows use runtime.h and program.h. */
+#ifndef LAC_CUDA_STATE_H
+#define LAC_CUDA_STATE_H
+
+#include <pthread.h>
+
+#include "cuda/runtime.h"
+
+/* A loaded program. Entries are added and never removed while the device is open. */
+typedef struct lac_cuda_entry lac_cuda_entry;
+
+typedef struct lac_cuda_state {
+    const lac_cuda_driver *driver; /* NULL: a target to compile for, without a GPU behind it */
+    lac_cu_device device;
+    int ordinal;
+    lac_cu_context context; /* the primary one, retained                              */
+    lac_cu_stream copies;   /* of our own: an upload waits for nobody else's work     */
+    char arch[16];          /* "sm_90a"                                               */
+    lac_cuda_target target;
+    lac_gpu_rates rates;
+    pthread_rwlock_t entries_lock;
+    pthread_mutex_t build_lock; /* one compilation at a time: the second asker finds the first one's result */
+    lac_cuda_entry *entries;
+} lac_cuda_state;
+
+static inline lac_cuda_state *lac_cuda_state_of(const lac_device *device) { return device->state; }
+
+/* Makes the device's context this thread's, unless it is already; leave undoes just that. DEVICE for a target without a GPU,
+ * naming `what` was asked of it. */
+lac_status lac_cuda_enter(const lac_device *device, const char *what, bool *entered);
+void lac_cuda_leave(const lac_device *device, bool entered);
+
+/* program.c: unloads all; the context is current or gone. */
+void lac_cuda_programs_release(lac_cuda_state *state);
+
+/* A device to compile for, on a machine without a GPU: `arch` is "sm_90a" and the like. Launches, allocations and loads fail
+ * with a clear message. Close it with lac_device_close. */
+lac_status lac_cuda_target_open(const char *arch, lac_device **out);
+
+/* memory.c and launch.c: what lac_device_ops asks for. */
+lac_status lac_cuda_block_allocate(const lac_device *device, const char *what, uint64_t bytes, void **out);
+void lac_cuda_block_release(const lac_device *device, void *block);
+lac_status lac_cuda_block_upload(const lac_device *device, void *to, const void *from, uint64_t bytes);
+lac_status lac_cuda_block_download(const lac_device *device, void *to, const void *from, uint64_t bytes);
+lac_status lac_cuda_synchronize(const lac_device *device);
+lac_status lac_cuda_time(const lac_device *device, lac_work_fn work, void *user, int repeats, double *seconds);
+
+#endif
