@@ -51,15 +51,18 @@ static double marks[BENCH_MOST_MARKS];
 static void mark(int index) { marks[index] = bench_seconds(); }
 static void finish(void) {}
 static double elapsed(int from, int to) { return marks[to] - marks[from]; }
+static const char *trouble(void) { return NULL; }
 
 static const bench_backend cpu = {.kind = LAC_DEVICE_KIND_CPU,
                                   .allocate = allocate,
                                   .release = release,
                                   .upload = copy,
                                   .download = copy,
+                                  .copy = copy,
                                   .sweep = sweep,
                                   .mark = mark,
                                   .finish = finish,
-                                  .elapsed = elapsed};
+                                  .elapsed = elapsed,
+                                  .trouble = trouble};
 
-const bench_backend *bench_backend_find(lac_device_kind kind) { return kind == LAC_DEVICE_KIND_CPU ? &cpu : NULL; }
+const bench_backend *bench_backend_cpu(void) { return &cpu; }

@@ -75,6 +75,12 @@ void bench_info_text(const char *device_info, const char *key, char *buffer, siz
 
 /* ---------------------------------------------------------------- run.c */
 
+typedef enum bench_baseline {
+    BENCH_BASELINE_NONE = 0,
+    BENCH_BASELINE_AUTO = 1, /* the device's dense library; on a GPU cuSPARSELt too, where W is 2:4 */
+    BENCH_BASELINE_ALL = 2   /* cuSPARSE as well                                                   */
+} bench_baseline;
+
 typedef struct bench_options {
     const bench_shapes *shapes;
     const char *device; /* what lac_device_open takes */
@@ -85,7 +91,7 @@ typedef struct bench_options {
     lac_precision precision;
     lac_layout layout;
     int threads;                /* 0: every core that the process may use                             */
-    int baseline;               /* 0: none                                                            */
+    int baseline;               /* a bench_baseline                                                   */
     const char *peer;           /* a shared library with the functions of peer.h; NULL: none          */
     const char *const *kernels; /* by name; "all": each one that applies; none: the planner's pick    */
     size_t kernel_count;

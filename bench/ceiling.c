@@ -193,7 +193,7 @@ static int measure_reading(const lac_device_info *device, size_t bytes_each, int
 {
     team all = {.threads = threads, .words = bytes_each / 512 * 64, .passes = passes};
     all.read = choose_unit(device->vector_unit).read;
-    const bench_backend *host = bench_backend_find(LAC_DEVICE_KIND_CPU); /* huge pages here too */
+    const bench_backend *host = bench_backend_cpu(); /* huge pages here too */
     size_t bytes = (size_t)threads * all.words * sizeof *all.block;
     all.block = host->allocate(bytes);
     *rate = 0;

@@ -19,7 +19,8 @@ typedef struct cell {
     bench_ring rings[MOST_RINGS];
     size_t ring_count;
     int sweep;
-    char what[160]; /* "128,4096,4096 2:4 f32" */
+    char what[160];    /* "128,4096,4096 2:4 f32" */
+    char watched[128]; /* what the GPU told of its clocks meanwhile; "" on a CPU */
 } cell;
 
 static bench_status failure(const cell *all, const char *name, lac_status status)
@@ -66,20 +67,35 @@ static size_t count_kernels(void)
     return count;
 }
 
+/* The vendor's libraries that use the sparsity, where they can do this problem. */
+static bench_status add_vendors(cell *all)
+{
+    for (int i = 0; i < all->session->vendor_count; i++) {
+        lac_status status = bench_vendor_open_sparse(&all->contenders[all->count], all->problem, i);
+        if (!status)
+            all->count++;
+        else if (status != LAC_STATUS_UNSUPPORTED)
+            bench_say(all->session, "%s: left out: %s cannot prepare it", all->what, all->session->vendors[i]->name);
+    }
+    return BENCH_OK;
+}
+
 static bench_status gather(cell *all)
 {
     const bench_options *options = all->session->options;
-    all->contenders = calloc(count_kernels() + options->kernel_count + 3, sizeof *all->contenders);
+    all->contenders = calloc(count_kernels() + options->kernel_count + 3 + BENCH_MOST_VENDORS, sizeof *all->contenders);
     if (!all->contenders) return failure(all, "contenders", LAC_STATUS_OUT_OF_MEMORY);
     lac_status status;
-    if (all->session->blas) {
-        if ((status = bench_contender_open_dense(&all->contenders[0], all->problem))) return failure(all, "OpenBLAS", status);
-        all->count = 1;
+    if (all->session->blas || all->session->vendor_count) {
+        status = bench_contender_open_dense(&all->contenders[0], all->problem);
+        if (status && status != LAC_STATUS_UNSUPPORTED) return failure(all, "the baseline", status);
+        all->count = status ? 0 : 1;
     }
     bench_status result = BENCH_OK;
     if (!options->kernel_count) result = add_kernel(all, NULL);
     for (size_t i = 0; !result && i < options->kernel_count; i++)
         result = strcmp(options->kernels[i], "all") ? add_kernel(all, options->kernels[i]) : add_all_kernels(all);
+    if (!result) result = add_vendors(all);
     if (result || !all->session->peer.run) return result;
     status = bench_contender_open_peer(&all->contenders[all->count], all->problem);
     if (!status)
@@ -163,7 +179,7 @@ static int call_into(const cell *all, bench_contender *c, void *y)
     if (bench_contender_call_first(c)) return -1;
     backend->finish();
     backend->download(y, c->ring->y[0], c->ring->y_bytes);
-    return 0;
+    return backend->trouble() != NULL;
 }
 
 static uint64_t digest(const void *bytes, size_t count)
@@ -196,6 +212,12 @@ static bench_status check_all(cell *all)
         void *y = malloc(c->ring->y_bytes);
         if (!y) return failure(all, c->name, LAC_STATUS_OUT_OF_MEMORY);
         if (call_into(all, c, y)) {
+            const char *trouble = all->session->backend->trouble();
+            if (trouble) { /* a GPU does not come back from that */
+                bench_say(all->session, "%s: %s: %s", all->what, c->name, trouble);
+                free(y);
+                return BENCH_FAILURE;
+            }
             drop(all, i, c->role == BENCH_ROLE_KERNEL ? lac_last_error() : "it says that it failed");
         } else if (!bench_check(c, y, why, sizeof why)) {
             drop(all, i, why);
@@ -239,7 +261,8 @@ static void fill_rates(bench_row *row, const bench_contender *c, const bench_ses
     double least_bytes = activations + (double)(p->weight_info.value_bytes + p->weight_info.index_bytes);
     int in_cache = session->options->warm && least_bytes <= (double)session->cache_bytes;
     double rate = in_cache ? session->ceiling.cache_bytes : session->ceiling.memory_bytes;
-    double compute_seconds = 2 * kept / session->ceiling.flops, move_seconds = least_bytes / rate;
+    double compute_seconds = 2 * kept / bench_ceiling_flops(&session->ceiling, p->dtype, session->precision);
+    double move_seconds = least_bytes / rate;
     row->tflops_dense_equivalent = 2e-12 * products / c->median;
     row->tflops_real = 2e-12 * kept / c->median;
     row->gbytes_per_s = 1e-9 * (activations + c->weight_bytes) / c->median;
@@ -277,6 +300,11 @@ static void hand_out(cell *all, const bench_contender *c, const bench_contender 
     snprintf(row.cache, sizeof row.cache, "%s", session->options->warm ? "warm" : "cold");
     snprintf(row.commit, sizeof row.commit, "%s", bench_machine_commit());
     snprintf(row.device_info, sizeof row.device_info, "%s", session->device_info);
+    if (session->info.kind != LAC_DEVICE_KIND_CPU) {
+        size_t length = strlen(row.device_info);
+        double peak = bench_ceiling_flops(&session->ceiling, p->dtype, session->precision);
+        snprintf(row.device_info + length, sizeof row.device_info - length, ";%s peak_gflops=%.0f", all->watched, peak / 1e9);
+    }
     snprintf(row.name, sizeof row.name, "%s", p->shape->name);
     snprintf(row.bound, sizeof row.bound, "%s", c->role == BENCH_ROLE_KERNEL && c->plan.bound ? c->plan.bound : "");
     fill_rates(&row, c, session);
@@ -318,9 +346,11 @@ static bench_status run_contenders(cell *all)
     if (bench_time(all->session, all->contenders, all->count, all->sweep, all->what)) {
         if (all->session->options->should_stop && all->session->options->should_stop(all->session->options->user))
             return BENCH_FAILURE;
-        bench_say(all->session, "%s: a call failed while it was timed: %s", all->what, lac_last_error());
+        const char *trouble = all->session->backend->trouble();
+        bench_say(all->session, "%s: a call failed while it was timed: %s", all->what, trouble ? trouble : lac_last_error());
         return BENCH_FAILURE;
     }
+    if (all->session->backend->watched) all->session->backend->watched(all->watched, sizeof all->watched);
     if ((status = check_again(all))) return status;
     const bench_contender *dense = all->contenders[0].role == BENCH_ROLE_DENSE ? &all->contenders[0] : NULL;
     for (size_t i = 0; i < all->count; i++)

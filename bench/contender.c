@@ -139,17 +139,14 @@ lac_status bench_contender_copy(bench_contender *c, size_t copies)
         lac_weight **weight = &weights[c->copies];
         *handle = NULL;
         *weight = NULL;
-        switch (c->role) {
-        case BENCH_ROLE_KERNEL:
+        if (c->vendor)
+            status = bench_vendor_copy(c, handle);
+        else if (c->role == BENCH_ROLE_KERNEL)
             status = make_plan(c, c->name, weight, handle);
-            break;
-        case BENCH_ROLE_DENSE:
+        else if (c->role == BENCH_ROLE_DENSE)
             status = make_dense(c, handle);
-            break;
-        case BENCH_ROLE_PEER:
+        else
             status = make_peer(c, handle);
-            break;
-        }
         if (!status) c->copies++;
     }
     return status;
@@ -159,17 +156,14 @@ static void release_handles(bench_contender *c)
 {
     const bench_session *session = c->problem->session;
     for (size_t i = 0; i < c->copies; i++) {
-        switch (c->role) {
-        case BENCH_ROLE_KERNEL:
+        if (c->vendor)
+            bench_vendor_release(c, c->handles[i]);
+        else if (c->role == BENCH_ROLE_KERNEL)
             lac_plan_free(c->handles[i]);
-            break;
-        case BENCH_ROLE_DENSE:
+        else if (c->role == BENCH_ROLE_DENSE)
             session->backend->release(c->handles[i], (size_t)(c->problem->n * c->problem->k) * sizeof(float));
-            break;
-        case BENCH_ROLE_PEER:
+        else
             session->peer.release(c->handles[i]);
-            break;
-        }
         lac_weight_free(c->weights[i]);
     }
     c->copies = 0;
@@ -243,6 +237,7 @@ static lac_status choose_way(bench_contender *c)
 
 lac_status bench_contender_open_dense(bench_contender *c, const bench_problem *problem)
 {
+    if (problem->session->vendor_count) return bench_vendor_open_dense(c, problem);
     *c = (bench_contender){
         .role = BENCH_ROLE_DENSE, .problem = problem, .dtype = LAC_DTYPE_F32, .layout = problem->layout, .plan.is_dense = 1};
     size_t bytes = (size_t)(problem->n * problem->k) * sizeof(float);
@@ -277,6 +272,7 @@ lac_status bench_contender_open_peer(bench_contender *c, const bench_problem *pr
 void bench_contender_close(bench_contender *c)
 {
     if (!c->problem) return;
+    if (c->recording) c->problem->session->backend->forget(c->recording);
     release_handles(c);
     if (c->workspace) c->problem->session->backend->release(c->workspace, c->plan.workspace_bytes);
     free(c->transposed);
@@ -300,6 +296,7 @@ static int call(bench_contender *c, size_t copy, size_t slot)
     const bench_session *session = p->session;
     const void *x = c->ring->x[slot];
     void *y = c->ring->y[slot], *handle = c->handles[copy];
+    if (c->vendor) return bench_vendor_call(c, handle, x, y);
     if (c->role == BENCH_ROLE_PEER) return session->peer.run(handle, x, y, session->backend->stream);
     if (c->role == BENCH_ROLE_DENSE) {
         bench_openblas_multiply(session->blas, c->way, c->layout, p->m, p->n, p->k, x, handle, y);
@@ -323,3 +320,20 @@ int bench_contender_call(bench_contender *c)
 }
 
 int bench_contender_call_first(bench_contender *c) { return call(c, 0, 0); }
+
+/* The rotation begins anew with each replay. So that no copy comes round too early, the slots in use are a multiple of the
+ * copies. */
+int bench_contender_record(bench_contender *c)
+{
+    enum { LEAST_CALLS = 16 };
+    const bench_backend *backend = c->problem->session->backend;
+    size_t rotation = c->ring->count / c->copies * c->copies;
+    size_t calls = rotation * ((LEAST_CALLS + rotation - 1) / rotation);
+    c->recorded = -1;
+    if (backend->record_begin()) return 0;
+    int failed = 0;
+    for (size_t i = 0; !failed && i < calls; i++) failed = call(c, i % c->copies, i % rotation);
+    c->recording = backend->record_end();
+    if (c->recording) c->recorded = (int)calls;
+    return failed;
+}

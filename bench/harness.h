@@ -8,6 +8,7 @@
 #include "machine.h"
 #include "openblas.h"
 #include "peer.h"
+#include "vendor.h"
 
 /* ---------------------------------------------------------------- peer.c */
 
@@ -24,13 +25,19 @@ int bench_peer_open(bench_peer *peer, const char *path, char *why, size_t why_si
 
 /* ---------------------------------------------------------------- the session and the problem */
 
+enum { BENCH_MOST_VENDORS = 4 };
+
 typedef struct bench_session {
     const bench_options *options;
     lac_device *device, *host; /* host: the CPU, where the oracle runs */
     lac_device_info info;
     const bench_backend *backend;
-    bench_openblas *blas; /* NULL: no baseline */
-    bench_peer peer;      /* run NULL: none    */
+    bench_openblas *blas;                            /* NULL: no baseline */
+    bench_peer peer;                                 /* run NULL: none    */
+    const bench_vendor *vendors[BENCH_MOST_VENDORS]; /* of a GPU: those that are there */
+    int vendor_count;
+    struct bench_choice *choices; /* [choice_count] vendor.c's: the quickest dense way of each problem */
+    size_t choice_count;
     int threads;
     lac_precision precision; /* with its default resolved */
     uint64_t cache_bytes, memory_limit;
@@ -89,21 +96,24 @@ typedef struct bench_contender {
     char name[96];
     const bench_problem *problem;
     bench_ring *ring;
-    lac_dtype dtype;        /* of its X and Y */
-    lac_layout layout;      /* likewise       */
-    void **handles;         /* [copies] plans, dense weights or the peer's: a copy of the weight each */
-    lac_weight **weights;   /* [copies] what the plans were made of                                  */
-    size_t copies, next;    /* next: which of them is to be used                                     */
-    double weight_bytes;    /* that one call reads of it                                             */
-    int way;                /* of OpenBLAS     */
-    void *workspace;        /* one for all calls, as OpenBLAS has its own buffers */
-    lac_plan_info plan;     /* of the first plan */
-    float *transposed;      /* [k][n] for the way that wants it */
-    double estimate;        /* seconds a call  */
-    double *samples;        /* [count] seconds */
-    size_t count, capacity; /* samples         */
-    int64_t runs;           /* timed calls     */
-    double timed;           /* their seconds   */
+    lac_dtype dtype;            /* of its X and Y */
+    lac_layout layout;          /* likewise       */
+    void **handles;             /* [copies] plans, dense weights or the peer's: a copy of the weight each */
+    lac_weight **weights;       /* [copies] what the plans were made of                                  */
+    size_t copies, next;        /* next: which of them is to be used                                     */
+    double weight_bytes;        /* that one call reads of it                                             */
+    int way;                    /* of OpenBLAS, or of the vendor's library */
+    const bench_vendor *vendor; /* NULL: none of theirs                */
+    void *recording;            /* a rotation of calls on a GPU, ready to be replayed; NULL: none ...  */
+    int recorded;               /* ... and how many calls it holds; -1: it cannot be recorded           */
+    void *workspace;            /* one for all calls, as OpenBLAS has its own buffers */
+    lac_plan_info plan;         /* of the first plan */
+    float *transposed;          /* [k][n] for the way that wants it */
+    double estimate;            /* seconds a call  */
+    double *samples;            /* [count] seconds */
+    size_t count, capacity;     /* samples         */
+    int64_t runs;               /* timed calls     */
+    double timed;               /* their seconds   */
     double last_median, last_spread;
     size_t last_count;
     int stable;
@@ -120,12 +130,29 @@ lac_status bench_contender_copy(bench_contender *c, size_t copies);
 /* One call on the next copy and the ring's next slot, or on the first ones of both. Nonzero: it failed. */
 int bench_contender_call(bench_contender *c);
 int bench_contender_call_first(bench_contender *c);
+/* Records a rotation of calls, each copy and each slot of the ring as often as any other, to be replayed at once; on a
+ * device that can. Sets recording and recorded; nonzero when a call failed. */
+int bench_contender_record(bench_contender *c);
 void bench_contender_close(bench_contender *c);
 /* The bytes of X, Y and weight that a call must move. */
 double bench_contender_bytes(const bench_contender *c);
 
 lac_status bench_ring_open(bench_ring *ring, const bench_problem *problem, lac_dtype dtype, lac_layout layout, size_t count);
 void bench_ring_close(bench_ring *ring, const bench_session *session);
+
+/* ---------------------------------------------------------------- vendor.c */
+
+/* Opens the GPU vendor's libraries and says which are missing; `info` gets their versions. */
+void bench_vendors_open(bench_session *session, char *info, size_t info_size);
+void bench_vendors_close(bench_session *session);
+/* The quickest dense way of all of them. UNSUPPORTED: there is none. */
+lac_status bench_vendor_open_dense(bench_contender *c, const bench_problem *problem);
+/* The library session->vendors[index], if it uses the zeros of W. UNSUPPORTED: it does not, or cannot do this problem. */
+lac_status bench_vendor_open_sparse(bench_contender *c, const bench_problem *problem, int index);
+/* What contender.c does for a contender with a vendor: another handle; a call; the end of a handle. */
+lac_status bench_vendor_copy(bench_contender *c, void **out);
+int bench_vendor_call(const bench_contender *c, void *handle, const void *x, void *y);
+void bench_vendor_release(const bench_contender *c, void *handle);
 
 /* ---------------------------------------------------------------- check.c */
 

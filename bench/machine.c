@@ -22,6 +22,16 @@ uint64_t bench_machine_cache_bytes(const lac_device_info *device)
     return bytes ? bytes : (uint64_t)32 << 20;
 }
 
+double bench_ceiling_flops(const bench_ceiling *ceiling, lac_dtype dtype, lac_precision precision)
+{
+    double tensor = ceiling->tensor_f16;
+    if (dtype == LAC_DTYPE_F32)
+        tensor = precision == LAC_PRECISION_TF32   ? ceiling->tensor_tf32
+                 : precision == LAC_PRECISION_FAST ? ceiling->tensor_f16 / 3
+                                                   : 0;
+    return tensor > ceiling->flops ? tensor : ceiling->flops;
+}
+
 /* The fastest clock that a core shows now, in MHz; 0 when the system does not tell. */
 static double current_clock(void)
 {
@@ -46,6 +56,28 @@ static void huge_pages(char *buffer, size_t size)
     snprintf(buffer, size, "%.*s", open ? (int)strcspn(open + 1, "]") : 7, open ? open + 1 : "unknown");
 }
 
+/* Separators would break the column. */
+static void copy_model(const lac_device_info *device, char model[128])
+{
+    snprintf(model, 128, "%s", device->model);
+    for (char *c = model; *c; c++)
+        if (*c == ';' || *c == ',') *c = ' ';
+}
+
+void bench_machine_describe_gpu(const lac_device_info *device, const bench_ceiling *ceiling, const char *more, char *buffer,
+                                size_t size)
+{
+    char model[128];
+    copy_model(device, model);
+    snprintf(
+        buffer, size,
+        "model=%s; cores=%d; vector=%s; cache_bytes=%llu; fma_gflops=%.0f; tensor_f16_gflops=%.0f; tensor_tf32_gflops=%.0f; "
+        "memory_gbytes=%.0f; cache_gbytes=%.0f; lacuna=%s; %s",
+        model, (int)device->cores, device->vector_unit, (unsigned long long)bench_machine_cache_bytes(device),
+        ceiling->flops / 1e9, ceiling->tensor_f16 / 1e9, ceiling->tensor_tf32 / 1e9, ceiling->memory_bytes / 1e9,
+        ceiling->cache_bytes / 1e9, lac_version(), more);
+}
+
 void bench_machine_describe(const lac_device_info *device, const bench_ceiling *ceiling, const char *baseline, char *buffer,
                             size_t size)
 {
@@ -58,9 +90,7 @@ void bench_machine_describe(const lac_device_info *device, const bench_ceiling *
     const char *waiting = getenv("OMP_WAIT_POLICY"); /* passive threads wake up late: that must show */
     if (mhz > 0) snprintf(clock, sizeof clock, " clock_mhz=%.0f;", mhz);
     if (getloadavg(&load, 1) != 1) load = 0;
-    snprintf(model, sizeof model, "%s", device->model);
-    for (char *c = model; *c; c++)
-        if (*c == ';' || *c == ',') *c = ' ';
+    copy_model(device, model);
     snprintf(buffer, size,
              "model=%s; cores=%d; vector=%s;%s cache_bytes=%llu; peak_gflops=%.1f; memory_gbytes=%.1f; cache_gbytes=%.1f; "
              "huge_pages=%s; omp_wait=%s; load=%.2f; lacuna=%s; system=%s %s %s%s%s",

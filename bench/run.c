@@ -52,37 +52,75 @@ static bench_status check_kernel_names(const bench_session *session)
     return BENCH_OK;
 }
 
+/* OpenBLAS on a CPU, the vendor's libraries on a GPU; `info` tells their versions. */
+static void open_baselines(bench_session *session, char *info, size_t size)
+{
+    char why[512];
+    info[0] = 0;
+    if (!session->options->baseline) return;
+    if (session->info.kind != LAC_DEVICE_KIND_CPU) {
+        bench_vendors_open(session, info, size);
+        return;
+    }
+    session->blas = bench_openblas_open(session->threads, why, sizeof why);
+    if (session->blas)
+        snprintf(info, size, "%s", bench_openblas_info(session->blas));
+    else
+        bench_say(session, "no baseline: %s", why);
+}
+
+/* Where buffers lie, how much room there is for them, and the device's ceilings. */
+static bench_status open_backend(bench_session *session)
+{
+    char why[512] = "no memory or no threads to measure the machine's ceilings with";
+    int is_cpu = session->info.kind == LAC_DEVICE_KIND_CPU, failed;
+    session->backend = is_cpu ? bench_backend_cpu() : bench_backend_cuda_open(&session->info, why, sizeof why);
+    if (!session->backend) {
+        bench_say(session, "%s: %s", session->info.name, why);
+        return BENCH_FAILURE;
+    }
+    session->cache_bytes = bench_machine_cache_bytes(&session->info);
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    session->memory_limit = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 3 : (uint64_t)2 << 30;
+    if (!is_cpu && bench_backend_cuda_memory() / 2 < session->memory_limit)
+        session->memory_limit = bench_backend_cuda_memory() / 2;
+    failed = is_cpu ? bench_ceiling_measure(&session->info, session->threads, &session->ceiling)
+                    : bench_backend_cuda_measure(&session->ceiling, why, sizeof why);
+    if (failed) bench_say(session, "%s", why);
+    return failed ? BENCH_FAILURE : BENCH_OK;
+}
+
+static void describe_device(bench_session *session, const char *baseline)
+{
+    char more[320];
+    if (session->info.kind == LAC_DEVICE_KIND_CPU) {
+        bench_machine_describe(&session->info, &session->ceiling, baseline, session->device_info, sizeof session->device_info);
+        return;
+    }
+    bench_backend_cuda_describe(more, sizeof more);
+    size_t length = strlen(more);
+    snprintf(more + length, sizeof more - length, "%s%s", *baseline ? "; " : "", baseline);
+    bench_machine_describe_gpu(&session->info, &session->ceiling, more, session->device_info, sizeof session->device_info);
+}
+
 static bench_status open_session(bench_session *session)
 {
     const bench_options *o = session->options;
-    char why[512], baseline[192] = "";
+    char why[512], baseline[192];
     lac_status status = lac_device_open(o->device, &session->device);
     if (!status) status = lac_device_open("cpu", &session->host);
     session->info.size = sizeof session->info;
     if (!status) status = lac_device_get_info(session->device, &session->info);
     if (status) return failure(session, o->device, status);
-    session->backend = bench_backend_find(session->info.kind);
-    if (!session->backend) {
-        bench_say(session, "the benchmark cannot time %s yet", session->info.name);
-        return BENCH_FAILURE;
-    }
     bench_status result = check_kernel_names(session);
     if (result) return result;
     session->threads = o->threads > 0 ? o->threads : session->info.cores > 0 ? session->info.cores : 1;
     session->precision = o->precision;
     if (!session->precision)
         session->precision = session->info.kind == LAC_DEVICE_KIND_CPU ? LAC_PRECISION_STRICT : LAC_PRECISION_FAST;
-    session->cache_bytes = bench_machine_cache_bytes(&session->info);
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    session->memory_limit = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 3 : (uint64_t)2 << 30;
-    if (bench_ceiling_measure(&session->info, session->threads, &session->ceiling)) {
-        bench_say(session, "no memory or no threads to measure the machine's ceilings with");
-        return BENCH_FAILURE;
-    }
-    if (o->baseline && !(session->blas = bench_openblas_open(session->threads, why, sizeof why)))
-        bench_say(session, "no baseline: %s", why);
-    if (session->blas) snprintf(baseline, sizeof baseline, "%s", bench_openblas_info(session->blas));
-    bench_machine_describe(&session->info, &session->ceiling, baseline, session->device_info, sizeof session->device_info);
+    if ((result = open_backend(session))) return result;
+    open_baselines(session, baseline, sizeof baseline);
+    describe_device(session, baseline);
     if (o->peer && bench_peer_open(&session->peer, o->peer, why, sizeof why)) {
         bench_say(session, "%s: %s", o->peer, why);
         return BENCH_FAILURE;
@@ -93,6 +131,8 @@ static bench_status open_session(bench_session *session)
 static void close_session(bench_session *session)
 {
     bench_openblas_close(session->blas);
+    bench_vendors_close(session);
+    if (session->backend && session->backend->kind == LAC_DEVICE_KIND_CUDA) bench_backend_cuda_close();
     lac_device_close(session->host);
     lac_device_close(session->device);
 }

@@ -13,6 +13,8 @@
 #define TURN_SECONDS  0.01
 #define LEAD_BELOW    0.02 /* waking threads up is nothing against longer calls     */
 #define BATCH_BELOW   5e-6 /* shorter calls are timed by the turn, not one by one   */
+#define RECORD_BELOW  5e-5 /* on a GPU: shorter calls are recorded and replayed     */
+#define WAKE_SECONDS  0.03 /* on a GPU: until its clocks are up                     */
 #define LEAST_SAMPLES 9    /* that a spread can be told from ...                    */
 #define FEWEST        3    /* ... and when a call takes longer than all the time    */
 #define MOST_SAMPLES  20000
@@ -91,8 +93,37 @@ static void sleep_for(double seconds)
     nanosleep(&time, NULL);
 }
 
+/* A turn of replays: a sample is a replay's time over its calls. After a sweep each copy is cold once. */
+static int take_recorded_turn(bench_session *session, bench_contender *c, int sweep)
+{
+    const bench_backend *backend = session->backend;
+    int replays = sweep ? 1 : (int)(TURN_SECONDS / (c->estimate * c->recorded)) + 1;
+    if (replays > BENCH_MOST_MARKS - 1) replays = BENCH_MOST_MARKS - 1;
+    if (sweep)
+        backend->sweep((size_t)(2 * session->cache_bytes));
+    else
+        backend->replay(c->recording); /* the first one after another contender finds their traces */
+    backend->mark(0);
+    for (int i = 0; i < replays; i++) {
+        backend->replay(c->recording);
+        backend->mark(i + 1);
+    }
+    backend->watch();
+    backend->finish();
+    if (backend->trouble()) return -1;
+    for (int i = 0; i < replays; i++)
+        if (add_sample(c, backend->elapsed(i, i + 1) / c->recorded)) return -1;
+    double seconds = backend->elapsed(0, replays);
+    c->timed += seconds;
+    c->runs += (int64_t)replays * c->recorded;
+    c->estimate = seconds / replays / c->recorded;
+    judge(c);
+    return 0;
+}
+
 static int take_turn(bench_session *session, bench_contender *c, int sweep)
 {
+    if (c->recording) return take_recorded_turn(session, c, sweep);
     const bench_backend *backend = session->backend;
     int calls = calls_a_turn(c, sweep), batch = c->estimate < BATCH_BELOW;
     if (sweep) backend->sweep((size_t)(2 * session->cache_bytes));
@@ -105,7 +136,9 @@ static int take_turn(bench_session *session, bench_contender *c, int sweep)
         if (!batch) backend->mark(i + 1);
     }
     if (batch) backend->mark(calls);
+    if (backend->watch) backend->watch();
     backend->finish();
+    if (backend->trouble()) return -1;
     double seconds = backend->elapsed(0, calls);
     if (batch) {
         if (add_sample(c, seconds / calls)) return -1;
@@ -135,6 +168,30 @@ static int is_enough(const bench_session *session, const bench_contender *conten
     return settled || (!few && elapsed > PATIENCE * least * (double)count);
 }
 
+/* A GPU's clocks are down after a pause, and its kernels are loaded with their first call: works until neither is so, then
+ * records the contenders whose calls are short. */
+static int wake(bench_session *session, bench_contender *contenders, size_t count)
+{
+    const bench_backend *backend = session->backend;
+    double begin = bench_seconds();
+    while (bench_seconds() - begin < WAKE_SECONDS)
+        for (size_t i = 0; i < count; i++) {
+            bench_contender *c = &contenders[i];
+            int calls = calls_a_turn(c, 0);
+            if (calls > 20) calls = 20;
+            backend->mark(0);
+            for (int j = 0; j < calls; j++)
+                if (bench_contender_call(c)) return -1;
+            backend->mark(1);
+            backend->finish();
+            if (backend->trouble()) return -1;
+            c->estimate = backend->elapsed(0, 1) / calls;
+        }
+    for (size_t i = 0; i < count; i++)
+        if (contenders[i].estimate < RECORD_BELOW && bench_contender_record(&contenders[i])) return -1;
+    return backend->trouble() ? -1 : 0;
+}
+
 /* How often a thread of this process had to give its core to somebody else. */
 static int64_t count_preemptions(void)
 {
@@ -154,6 +211,7 @@ int bench_time(bench_session *session, bench_contender *contenders, size_t count
         session->backend->finish();
         contenders[i].estimate = bench_seconds() - start;
     }
+    if (session->backend->record_begin && wake(session, contenders, count)) return -1;
     for (size_t round = 0; !round || !is_enough(session, contenders, count, elapsed); round++) {
         for (size_t i = 0; i < count; i++) {
             if (options->should_stop && options->should_stop(options->user)) return -1;

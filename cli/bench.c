@@ -17,7 +17,7 @@ typedef struct bench_settings {
 } bench_settings;
 
 static const bench_settings defaults = {
-    .device = "auto", .baseline = 1, .seed = 1, .min_time = 0.25, .max_seconds = 0, .tolerance = 0.1};
+    .device = "auto", .baseline = BENCH_BASELINE_AUTO, .seed = 1, .min_time = 0.25, .max_seconds = 0, .tolerance = 0.1};
 
 static const cli_choice layout_choices[] = {
     {"token", LAC_LAYOUT_TOKEN_MAJOR}, {"feature", LAC_LAYOUT_FEATURE_MAJOR}, {NULL, 0}};
@@ -26,7 +26,8 @@ static const cli_choice precision_choices[] = {{"default", LAC_PRECISION_DEFAULT
                                                {"fast", LAC_PRECISION_FAST},
                                                {"tf32", LAC_PRECISION_TF32},
                                                {NULL, 0}};
-static const cli_choice baseline_choices[] = {{"auto", 1}, {"none", 0}, {NULL, 0}};
+static const cli_choice baseline_choices[] = {
+    {"auto", BENCH_BASELINE_AUTO}, {"none", BENCH_BASELINE_NONE}, {"all", BENCH_BASELINE_ALL}, {NULL, 0}};
 
 static const cli_operand operands[] = {{.name = "M,N,K",
                                         .offset = offsetof(bench_settings, shapes),
@@ -97,8 +98,9 @@ static const cli_option options[] = {
      .type = CLI_TYPE_CHOICE,
      .offset = FIELD(baseline),
      .choices = baseline_choices,
-     .help = "auto: the dense library of the device (OpenBLAS on a CPU; LAC_OPENBLAS names its file), on the same inputs in "
-             "the same run; none: no baseline."},
+     .help = "auto: the dense library of the device (OpenBLAS on a CPU; LAC_OPENBLAS names its file; the faster of cuBLAS and "
+             "cuBLASLt on a GPU, and cuSPARSELt where W is 2:4), on the same inputs in the same run; none: no baseline; all: "
+             "cuSPARSE too."},
     {.name = "peer",
      .argument = "LIB.so",
      .type = CLI_TYPE_TEXT,

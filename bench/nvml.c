@@ -1,0 +1,77 @@
+/* nvml.c - clock, power and temperature from NVML. A clock that sank under load explains a time; it must stand beside it.
+ * backend_cuda.c calls it. */
+#include "nvml.h"
+
+#include <stdio.h>
+
+#include "library.h"
+
+/* The numbers of nvml.h. */
+enum { CLOCK_SM = 1, TEMPERATURE_GPU = 0 };
+
+static struct {
+    void *device;
+    char driver[80];
+    int (*clock)(void *device, int which, unsigned *mhz);
+    int (*power)(void *device, unsigned *milliwatts);
+    int (*power_limit)(void *device, unsigned *milliwatts);
+    int (*temperature)(void *device, int sensor, unsigned *celsius);
+    double clock_sum, power_sum, temperature_sum;
+    int looks;
+} nvml;
+
+int bench_nvml_open(const char *bus)
+{
+    static const char *const names[] = {"libnvidia-ml.so.1", "libnvidia-ml.so", NULL};
+    char why[128];
+    int (*init)(void), (*find)(const char *, void **), (*version)(char *, unsigned);
+    void *library = bench_library_open(names, why, sizeof why);
+    if (!library || !bench_library_find(library, "nvmlInit_v2", &init) ||
+        !bench_library_find(library, "nvmlDeviceGetHandleByPciBusId_v2", &find) ||
+        !bench_library_find(library, "nvmlSystemGetDriverVersion", &version) ||
+        !bench_library_find(library, "nvmlDeviceGetClockInfo", &nvml.clock) ||
+        !bench_library_find(library, "nvmlDeviceGetPowerUsage", &nvml.power) ||
+        !bench_library_find(library, "nvmlDeviceGetEnforcedPowerLimit", &nvml.power_limit) ||
+        !bench_library_find(library, "nvmlDeviceGetTemperature", &nvml.temperature))
+        return -1;
+    if (init()) return -1;
+    if (version(nvml.driver, sizeof nvml.driver)) nvml.driver[0] = 0;
+    if (find(bus, &nvml.device)) nvml.device = NULL;
+    return nvml.device ? 0 : -1;
+}
+
+const char *bench_nvml_driver(void) { return nvml.driver; }
+
+double bench_nvml_power_limit(void)
+{
+    unsigned milliwatts = 0;
+    return nvml.device && !nvml.power_limit(nvml.device, &milliwatts) ? 1e-3 * milliwatts : 0;
+}
+
+void bench_nvml_forget(void)
+{
+    nvml.clock_sum = nvml.power_sum = nvml.temperature_sum = 0;
+    nvml.looks = 0;
+}
+
+void bench_nvml_look(void)
+{
+    unsigned mhz, milliwatts, celsius;
+    if (!nvml.device || nvml.clock(nvml.device, CLOCK_SM, &mhz) || nvml.power(nvml.device, &milliwatts) ||
+        nvml.temperature(nvml.device, TEMPERATURE_GPU, &celsius))
+        return;
+    nvml.clock_sum += mhz;
+    nvml.power_sum += 1e-3 * milliwatts;
+    nvml.temperature_sum += celsius;
+    nvml.looks++;
+}
+
+void bench_nvml_tell(char *buffer, size_t size)
+{
+    double looks = nvml.looks;
+    if (!nvml.looks)
+        snprintf(buffer, size, "%s", "");
+    else
+        snprintf(buffer, size, " sm_clock_mhz=%.0f; power_w=%.0f; temperature_c=%.0f;", nvml.clock_sum / looks,
+                 nvml.power_sum / looks, nvml.temperature_sum / looks);
+}
