@@ -241,8 +241,9 @@ LAC_INLINE lac_vec lac_permute_pick(const int bits, const lac_permute_inputs *in
 
 #endif
 
-/* Weights are read once, front to back: this many bytes ahead they are asked for. */
-enum { LAC_PERMUTE_AHEAD = 2048 };
+/* Weights are read once, front to back: this many bytes ahead they are asked for, and indices a fraction of it. Further than
+ * the core's own prefetching goes, which stops at the end of a page. */
+enum { LAC_PERMUTE_AHEAD = 8192, LAC_PERMUTE_INDEX_AHEAD = 1024 };
 
 /* Slot `s` of a group: V vectors of weights, each times what `tokens` tokens have at its indices. */
 LAC_INLINE void lac_permute_slot(const int tokens, const lac_dtype dtype, const int bits, const lac_permute_inputs *in,
@@ -281,13 +282,16 @@ LAC_INLINE void lac_permute_strip(const int tokens, const lac_dtype dtype, const
         for (; s + 1 < slots; s += 2) {
             LAC_UNROLL
             for (int64_t line = 0; line < 2 * value_step; line += 64) __builtin_prefetch(values + LAC_PERMUTE_AHEAD + line);
+            __builtin_prefetch(octets + LAC_PERMUTE_INDEX_AHEAD);
             lac_permute_slot(tokens, dtype, bits, in, values, octets, even);
             lac_permute_slot(tokens, dtype, bits, in, values + value_step, octets + index_step, tokens > 2 ? even : odd);
             values += 2 * value_step;
             octets += 2 * index_step;
         }
         if (s < slots) {
-            __builtin_prefetch(values + LAC_PERMUTE_AHEAD);
+            LAC_UNROLL
+            for (int64_t line = 0; line < value_step; line += 64) __builtin_prefetch(values + LAC_PERMUTE_AHEAD + line);
+            __builtin_prefetch(octets + LAC_PERMUTE_INDEX_AHEAD);
             lac_permute_slot(tokens, dtype, bits, in, values, octets, even);
             values += value_step;
             octets += index_step;
