@@ -104,7 +104,7 @@ struct lac_plan {
 typedef enum lac_call_use { LAC_CALL_EXECUTE, LAC_CALL_REFERENCE } lac_call_use;
 lac_status lac_plan_resolve_call(const lac_plan *plan, const lac_execute_args *args, lac_call_use use, lac_call *out);
 
-/* measure.c: the median time of a prepared kernel on random data, in host memory. */
+/* measure.c: the median time of a prepared kernel on random data. */
 lac_status lac_measure_kernel(const lac_problem *problem, const lac_kernel *kernel, const void *state, double *seconds);
 
 #endif
