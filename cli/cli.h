@@ -113,7 +113,7 @@ typedef struct cli_command {
 
 extern const cli_command *const cli_commands[]; /* NULL-terminated, in the order of the help */
 extern const cli_command cli_command_devices, cli_command_info, cli_command_prune, cli_command_verify, cli_command_convert,
-    cli_command_multiply, cli_command_bench, cli_command_explain, cli_command_demo, cli_command_help;
+    cli_command_multiply, cli_command_bench, cli_command_explain, cli_command_compile, cli_command_demo, cli_command_help;
 
 /* The choices that more than one subcommand offers. */
 extern const cli_choice cli_progress_choices[], cli_encoding_choices[], cli_weight_dtype_choices[], cli_any_dtype_choices[];

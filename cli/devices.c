@@ -57,6 +57,24 @@ static lac_status list_devices(cli_table *table, json_t *list)
     }
 }
 
+/* What was looked for on this machine: where it is, or what is missing. */
+static lac_status list_components(cli_table *table, json_t *list)
+{
+    for (size_t i = 0;; i++) {
+        lac_component_info info = {.size = sizeof info};
+        lac_status status = lac_component_probe(i, &info);
+        if (status == LAC_STATUS_NOT_FOUND) return LAC_STATUS_OK;
+        if (status != LAC_STATUS_OK) return status;
+        if (table)
+            cli_table_add(table, info.name, info.available ? "yes" : "no", *info.version ? info.version : "-",
+                          *info.path ? info.path : "-", info.note);
+        else
+            json_array_append_new(list, json_pack("{s:o,s:b,s:o,s:o,s:o}", "name", cli_json_text(info.name), "available",
+                                                  info.available != 0, "version", cli_json_text(info.version), "path",
+                                                  cli_json_text(info.path), "note", cli_json_text(info.note)));
+    }
+}
+
 static json_t *dtypes_json(uint32_t bits)
 {
     json_t *list = json_array();
@@ -110,8 +128,10 @@ static lac_status list_kernels(cli_table *table, json_t *list)
 /* The vector unit in a kernel's name, cpu_UNIT_..., as what a processor must have. */
 static const char *needs(const char *kernel)
 {
-    static const char *const units[][2] = {
-        {"cpu_avx2_", "AVX2, FMA, F16C"}, {"cpu_avx512_", "AVX-512 F, BW, DQ, VL"}, {"cpu_neon_", "NEON"}};
+    static const char *const units[][2] = {{"cpu_avx2_", "AVX2, FMA, F16C"},
+                                           {"cpu_avx512_", "AVX-512 F, BW, DQ, VL"},
+                                           {"cpu_neon_", "NEON"},
+                                           {"cuda_", "an NVIDIA GPU"}};
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if (!strncmp(kernel, units[i][0], strlen(units[i][0]))) return units[i][1];
     return "any CPU";
@@ -144,10 +164,12 @@ static int run(const void *given)
         return status == LAC_STATUS_OK ? CLI_EXIT_OK : cli_fail(NULL, NULL, status);
     }
     if (settings->json) {
-        json_t *devices = json_array(), *kernels = json_array();
+        json_t *devices = json_array(), *components = json_array(), *kernels = json_array();
         lac_status status = list_devices(NULL, devices);
+        if (status == LAC_STATUS_OK) status = list_components(NULL, components);
         if (status == LAC_STATUS_OK && settings->kernels) status = list_kernels(NULL, kernels);
-        json_t *document = json_pack("{s:s,s:s,s:o}", "command", "devices", "version", lac_version(), "devices", devices);
+        json_t *document = json_pack("{s:s,s:s,s:o,s:o}", "command", "devices", "version", lac_version(), "devices", devices,
+                                     "components", components);
         if (settings->kernels)
             json_object_set_new(document, "kernels", kernels);
         else
@@ -159,6 +181,12 @@ static int run(const void *given)
     cli_table *table = cli_table_create("device|usable|model|cores|vector unit|memory|L2|L3|note", "lllrlrrrl");
     lac_status status = list_devices(table, NULL);
     cli_table_print(table);
+    if (status == LAC_STATUS_OK) {
+        putchar('\n');
+        table = cli_table_create("looked for|found|version|where|note", "lllll");
+        status = list_components(table, NULL);
+        cli_table_print(table);
+    }
     if (status == LAC_STATUS_OK && settings->kernels) {
         putchar('\n');
         table = cli_table_create("kernel|device|dense|patterns|weights|X|Y|dataflow", "llllllll");
@@ -171,7 +199,10 @@ static int run(const void *given)
 const cli_command cli_command_devices = {
     .name = "devices",
     .summary = "list the devices and kernels of this machine",
-    .description = "Lists every device that Lacuna sees, usable or not, and with --kernels every kernel it can choose from.",
+    .description =
+        "Lists every device that Lacuna sees, usable or not, then what it looked for to use a GPU and where it found "
+        "it: the driver, the compiler NVRTC, the cache of compiled kernels. With --kernels every kernel it can choose "
+        "from.",
     .examples = "lacuna devices\nlacuna devices --kernels --json\nlacuna devices --markdown",
     .operands = operands,
     .options = options,

@@ -16,6 +16,7 @@ const cli_command *const cli_commands[] = {
     &cli_command_multiply,
     &cli_command_bench,
     &cli_command_explain,
+    &cli_command_compile,
     &cli_command_demo,
     &cli_command_help,
     NULL,

@@ -99,6 +99,9 @@ struct lac_plan {
     lac_cost cost;
 };
 
+/* Fills in what a caller's plan options leave to default, and checks the rest. */
+lac_status lac_plan_options_resolve(const lac_weight *weight, const lac_device *device, lac_plan_options *options);
+
 /* Checks a caller's arguments against the plan and leaves nothing to default. The oracle reads the inputs only, so it
  * asks for neither y nor a workspace. */
 typedef enum lac_call_use { LAC_CALL_EXECUTE, LAC_CALL_REFERENCE } lac_call_use;

@@ -26,7 +26,7 @@ static lac_status check_number(const char *name, int64_t value, int64_t last)
     return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options->%s is %" PRId64 "; it lies in 0 to %" PRId64, name, value, last);
 }
 
-static lac_status resolve_options(const lac_weight *weight, const lac_device *device, lac_plan_options *o)
+lac_status lac_plan_options_resolve(const lac_weight *weight, const lac_device *device, lac_plan_options *o)
 {
     if (!o->x_dtype) o->x_dtype = weight->dtype;
     if (!o->y_dtype) o->y_dtype = o->x_dtype;
@@ -143,7 +143,7 @@ lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "m is %" PRId64 "; it lies in 0 to 2147483647", m);
     lac_plan_options resolved;
     lac_status status = lac_read_struct("options", options, &resolved, sizeof resolved);
-    if (status || (status = resolve_options(weight, device, &resolved))) return status;
+    if (status || (status = lac_plan_options_resolve(weight, device, &resolved))) return status;
     const char *forced = resolved.kernel;
     resolved.kernel = NULL; /* the caller's text need not live as long as the plan */
 
