@@ -1,0 +1,84 @@
+/* test_gpu.c - the tests that need a GPU; `make test-gpu` builds and runs them. First every kernel of the registry on its
+ * list of cases, in several processes; then the runtime: streams, threads, graphs, errors, memory, time.
+ *
+ *     LAC_TEST_GPU_WORKERS=4         so many processes (0: none, all in this one); as many as there are cores unless said
+ *     LAC_TEST_GPU_ROWS=30           at most so many rows of a kernel; 96 unless said
+ *     LAC_TEST_GPU_SHAPES=2          so many shapes of each row; 3 unless said
+ *     LAC_TEST_GPU_CASE=KERNEL:ROW   only this row
+ *     LAC_TEST_GPU_LIST=sm_90a       run nothing: print the rows for this architecture, for which no GPU is needed
+ *
+ * Without a GPU it fails, and says so. */
+#include "gpu/test_gpu.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include "gpu/workers.h"
+
+static gpu_list list;
+static gpu_results results;
+
+static int number_of(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? atoi(text) : otherwise;
+}
+
+static void every_kernel_passes_its_cases(void **state)
+{
+    (void)state;
+    assert_true(list.kernels > 0);
+    if (list.unused) fail_msg("%d of %d kernels took no case at all", list.unused, list.kernels);
+    assert_int_equal(results.failed, 0);
+    assert_int_equal(results.done, getenv("LAC_TEST_GPU_CASE") ? 1 : list.count);
+}
+
+/* Kernels are compiled for the architecture with its own instructions, where it has any. */
+static const char *target_of(const lac_device_info *info)
+{
+    static char arch[40];
+    static const char *const special[] = {"sm_90", "sm_100", "sm_103", "sm_110"};
+    snprintf(arch, sizeof arch, "%s", info->vector_unit);
+    for (size_t i = 0; i < sizeof special / sizeof *special; ++i)
+        if (!strcmp(special[i], info->vector_unit)) snprintf(arch, sizeof arch, "%sa", special[i]);
+    return arch;
+}
+
+static int print_list(const char *arch)
+{
+    gpu_list_make(arch, number_of("LAC_TEST_GPU_ROWS", 96), &list);
+    for (int i = 0; i < list.count; ++i) {
+        char row[512];
+        gpu_row_describe(&list.rows[i], row, sizeof row);
+        puts(row);
+    }
+    printf("%d kernels, %d rows, %d programs and those of other shapes\n", list.kernels, list.count, list.programs);
+    gpu_list_free(&list);
+    return 0;
+}
+
+int main(void)
+{
+    const char *arch = getenv("LAC_TEST_GPU_LIST");
+    if (arch) return print_list(arch);
+    lac_device_info info;
+    memset(&info, 0, sizeof info);
+    if (gpu_probe(&info)) {
+        fprintf(stderr, "test_gpu: no usable GPU, so nothing was tested: %s\n", info.note);
+        return 1;
+    }
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int workers = number_of("LAC_TEST_GPU_WORKERS", cores > 0 ? (int)cores : 1);
+    int shapes = number_of("LAC_TEST_GPU_SHAPES", 3);
+    gpu_list_make(target_of(&info), number_of("LAC_TEST_GPU_ROWS", 96), &list);
+    printf("%s, %s: %d kernels, %d rows, %d programs and those of other shapes, %d shapes each, %d processes\n", info.model,
+           info.vector_unit, list.kernels, list.count, list.programs, shapes, workers);
+    results = gpu_workers_run(&list, shapes, workers, getenv("LAC_TEST_GPU_CASE"));
+    printf("%d rows passed, %d failed, in %.1f s\n", results.done, results.failed, results.seconds);
+    fflush(NULL);
+    const struct CMUnitTest cases[] = {cmocka_unit_test(every_kernel_passes_its_cases)};
+    int failures = cmocka_run_group_tests_name("kernels of the GPU", cases, NULL, NULL);
+    if (!getenv("LAC_TEST_GPU_CASE")) failures += test_gpu_runtime();
+    gpu_list_free(&list);
+    return failures != 0;
+}

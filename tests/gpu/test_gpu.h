@@ -1,0 +1,8 @@
+/* test_gpu.h - the groups of tests that test_gpu.c runs one after the other. */
+#ifndef TEST_GPU_H
+#define TEST_GPU_H
+
+/* test_gpu_runtime.c: how many tests failed. */
+int test_gpu_runtime(void);
+
+#endif

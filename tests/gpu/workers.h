@@ -1,0 +1,21 @@
+/* workers.h - runs the rows of a gpu_list in several processes at once, since compiling their programs takes the time: each
+ * process opens the GPU for itself. What a process was doing when it ended early is reported, and another takes its place. */
+#ifndef TEST_GPU_WORKERS_H
+#define TEST_GPU_WORKERS_H
+
+#include "gpu/gpu_case.h"
+
+typedef struct gpu_results {
+    int done;   /* rows that passed                                  */
+    int failed; /* rows that did not                                 */
+    double seconds;
+} gpu_results;
+
+/* Looks for a usable GPU in a process of its own, so that this one has no driver open when it makes others. 0: there is one,
+ * and `info` tells of it; otherwise `info->note` says what is missing. */
+int gpu_probe(lac_device_info *info);
+
+/* Runs all rows in `workers` processes; in this one when that is 0. `only` is "KERNEL:ROW", or NULL for all. */
+gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only);
+
+#endif
