@@ -23,13 +23,14 @@ typedef struct gpu_row {
 typedef struct gpu_list {
     gpu_row *rows; /* [count] */
     int count;
-    int kernels;  /* how many there are in the registry ...   */
+    int kernels;  /* how many there are ...                    */
     int unused;   /* ... and how many took no case at all     */
     int programs; /* distinct ones, for the first shape of each row */
 } gpu_list;
 
-/* `arch` is "sm_90a": which kernels apply is asked of a target without a GPU. `most` rows for a kernel. */
-void gpu_list_make(const char *arch, int most, gpu_list *list);
+/* `arch` is "sm_90a": which kernels apply is asked of a target without a GPU. `most` rows for a kernel;
+ * only kernels whose name begins with `prefix`, unless that is NULL. */
+void gpu_list_make(const char *arch, const char *prefix, int most, gpu_list *list);
 void gpu_list_free(gpu_list *list);
 
 /* All shapes of a row, with random numbers and with small integers, which must come out exactly. */

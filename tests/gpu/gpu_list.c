@@ -170,7 +170,7 @@ static int count_programs(asking *a, const gpu_row *row, int pattern, uint64_t *
     return fresh;
 }
 
-void gpu_list_make(const char *arch, int most, gpu_list *list)
+void gpu_list_make(const char *arch, const char *prefix, int most, gpu_list *list)
 {
     *list = (gpu_list){0};
     static asking a;
@@ -181,6 +181,7 @@ void gpu_list_make(const char *arch, int most, gpu_list *list)
     uint64_t *seen = NULL;
     for (size_t i = 0; (a.kernel = lac_registry_kernel(i)); ++i) {
         if (a.kernel->info.device != LAC_DEVICE_KIND_CUDA) continue;
+        if (prefix && strncmp(a.kernel->info.name, prefix, strlen(prefix)) != 0) continue;
         test_random random = test_random_make("gpu_pairs", list->kernels++);
         int made = pairwise_make(&random, fixed_counts, FIXED_FACTORS, kernel_takes, &a, fixed, most);
         list->unused += made == 0;

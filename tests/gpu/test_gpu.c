@@ -4,6 +4,7 @@
  *     LAC_TEST_GPU_WORKERS=4         so many processes (0: none, all in this one); as many as there are cores unless said
  *     LAC_TEST_GPU_ROWS=30           at most so many rows of a kernel; 96 unless said
  *     LAC_TEST_GPU_SHAPES=2          so many shapes of each row; 3 unless said
+ *     LAC_TEST_GPU_KERNEL=cuda_f32   only kernels whose names begin so
  *     LAC_TEST_GPU_CASE=KERNEL:ROW   only this row
  *     LAC_TEST_GPU_LIST=sm_90a       run nothing: print the rows for this architecture, for which no GPU is needed
  *
@@ -46,7 +47,7 @@ static const char *target_of(const lac_device_info *info)
 
 static int print_list(const char *arch)
 {
-    gpu_list_make(arch, number_of("LAC_TEST_GPU_ROWS", 96), &list);
+    gpu_list_make(arch, getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 96), &list);
     for (int i = 0; i < list.count; ++i) {
         char row[512];
         gpu_row_describe(&list.rows[i], row, sizeof row);
@@ -70,7 +71,7 @@ int main(void)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int workers = number_of("LAC_TEST_GPU_WORKERS", cores > 0 ? (int)cores : 1);
     int shapes = number_of("LAC_TEST_GPU_SHAPES", 3);
-    gpu_list_make(target_of(&info), number_of("LAC_TEST_GPU_ROWS", 96), &list);
+    gpu_list_make(target_of(&info), getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 96), &list);
     printf("%s, %s: %d kernels, %d rows, %d programs and those of other shapes, %d shapes each, %d processes\n", info.model,
            info.vector_unit, list.kernels, list.count, list.programs, shapes, workers);
     results = gpu_workers_run(&list, shapes, workers, getenv("LAC_TEST_GPU_CASE"));
@@ -78,7 +79,7 @@ int main(void)
     fflush(NULL);
     const struct CMUnitTest cases[] = {cmocka_unit_test(every_kernel_passes_its_cases)};
     int failures = cmocka_run_group_tests_name("kernels of the GPU", cases, NULL, NULL);
-    if (!getenv("LAC_TEST_GPU_CASE")) failures += test_gpu_runtime();
+    if (!getenv("LAC_TEST_GPU_CASE") && !getenv("LAC_TEST_GPU_KERNEL")) failures += test_gpu_runtime();
     gpu_list_free(&list);
     return failures != 0;
 }
