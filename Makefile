@@ -18,7 +18,7 @@ export OMP_WAIT_POLICY ?= passive
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store test-gpu neon support-table real-weights
+.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store test-gpu test-gpu-sanitize neon support-table real-weights
 
 all:
 	@scripts/setup.sh build
@@ -42,6 +42,13 @@ test-gpu:
 	@$(CONFIGURE)
 	@$(COMPILE) --target test_gpu
 	$(BUILD)/tests/gpu/test_gpu
+
+# A reduced set of them under compute-sanitizer.
+test-gpu-sanitize:
+	@scripts/setup.sh build
+	@$(CONFIGURE)
+	@$(COMPILE) --target test_gpu
+	@scripts/gpu-sanitize.sh $(BUILD)/tests/gpu/test_gpu
 
 install: all
 	DESTDIR="$(DESTDIR)" cmake --install $(BUILD)
@@ -83,6 +90,7 @@ help:
 	@echo 'make demo          prune, save, load, multiply and verify a small checkpoint, end to end'
 	@echo 'make test          build and run every test'
 	@echo 'make test-gpu      the tests that need an NVIDIA GPU; under ten minutes'
+	@echo 'make test-gpu-sanitize  a reduced set of them under compute-sanitizer'
 	@echo 'make install       PREFIX=/usr/local, DESTDIR= for packagers'
 	@echo 'make clang         build and test with clang, in build-clang/'
 	@echo 'make sanitize      the tests under ASan + UBSan (make asan) and under TSan (make tsan)'
