@@ -86,7 +86,7 @@ static bench_status gather(cell *all)
     all->contenders = calloc(count_kernels() + options->kernel_count + 3 + BENCH_MOST_VENDORS, sizeof *all->contenders);
     if (!all->contenders) return failure(all, "contenders", LAC_STATUS_OUT_OF_MEMORY);
     lac_status status;
-    if (all->session->blas || all->session->vendor_count) {
+    if (all->session->child || all->session->vendor_count) {
         status = bench_contender_open_dense(&all->contenders[0], all->problem);
         if (status && status != LAC_STATUS_UNSUPPORTED) return failure(all, "the baseline", status);
         all->count = status ? 0 : 1;

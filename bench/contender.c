@@ -56,6 +56,12 @@ void bench_ring_close(bench_ring *ring, const bench_session *session)
 
 /* ---- handles */
 
+/* The baseline of a CPU lives in the child; here is only its name. */
+static int is_remote(const bench_contender *c)
+{
+    return c->role == BENCH_ROLE_DENSE && !c->vendor && c->problem->session->child;
+}
+
 static lac_status clone_weight(const lac_weight *weight, lac_weight **out)
 {
     lac_weight_info info = {.size = sizeof info};
@@ -128,6 +134,11 @@ static lac_status make_peer(const bench_contender *c, void **out)
 
 lac_status bench_contender_copy(bench_contender *c, size_t copies)
 {
+    if (is_remote(c)) {
+        lac_status copied = bench_child_copy(c->problem->session->child, copies, c->ring ? c->ring->count : 1);
+        if (!copied) c->copies = copies;
+        return copied;
+    }
     void **handles = realloc(c->handles, copies * sizeof *handles);
     if (handles) c->handles = handles;
     lac_weight **weights = realloc(c->weights, copies * sizeof *weights);
@@ -155,6 +166,11 @@ lac_status bench_contender_copy(bench_contender *c, size_t copies)
 static void release_handles(bench_contender *c)
 {
     const bench_session *session = c->problem->session;
+    if (is_remote(c)) {
+        bench_child_close_dense(session->child);
+        c->copies = c->next = 0;
+        return;
+    }
     for (size_t i = 0; i < c->copies; i++) {
         if (c->vendor)
             bench_vendor_release(c, c->handles[i]);
@@ -242,6 +258,12 @@ lac_status bench_contender_open_dense(bench_contender *c, const bench_problem *p
         .role = BENCH_ROLE_DENSE, .problem = problem, .dtype = LAC_DTYPE_F32, .layout = problem->layout, .plan.is_dense = 1};
     size_t bytes = (size_t)(problem->n * problem->k) * sizeof(float);
     c->weight_bytes = (double)bytes;
+    if (is_remote(c)) {
+        lac_status opened = bench_child_open_dense(problem->session->child, problem, c);
+        c->copies = 1;
+        if (opened) bench_contender_close(c);
+        return opened;
+    }
     c->transposed = malloc(bytes);
     if (!c->transposed) return LAC_STATUS_OUT_OF_MEMORY;
     transpose(problem->w, c->transposed, problem->n, problem->k);
@@ -313,13 +335,18 @@ static int call(bench_contender *c, size_t copy, size_t slot)
 
 int bench_contender_call(bench_contender *c)
 {
+    if (is_remote(c)) return bench_child_call(c->problem->session->child);
     size_t copy = c->next, slot = c->ring->next;
     c->next = (copy + 1) % c->copies;
     c->ring->next = (slot + 1) % c->ring->count;
     return call(c, copy, slot);
 }
 
-int bench_contender_call_first(bench_contender *c) { return call(c, 0, 0); }
+int bench_contender_call_first(bench_contender *c)
+{
+    if (is_remote(c)) return bench_child_call_first(c->problem->session->child, c->ring->y[0], c->ring->y_bytes);
+    return call(c, 0, 0);
+}
 
 /* The rotation begins anew with each replay. So that no copy comes round too early, the slots in use are a multiple of the
  * copies. */

@@ -4,6 +4,7 @@
 
 #include "backend.h"
 #include "bench.h"
+#include "child.h"
 #include "data.h"
 #include "machine.h"
 #include "openblas.h"
@@ -32,7 +33,8 @@ typedef struct bench_session {
     lac_device *device, *host; /* host: the CPU, where the oracle runs */
     lac_device_info info;
     const bench_backend *backend;
-    bench_openblas *blas;                            /* NULL: no baseline */
+    bench_child *child;                              /* runs the baseline of a CPU; NULL: none */
+    bench_openblas *blas;                            /* in the child: what it runs             */
     bench_peer peer;                                 /* run NULL: none    */
     const bench_vendor *vendors[BENCH_MOST_VENDORS]; /* of a GPU: those that are there */
     int vendor_count;
@@ -49,6 +51,7 @@ typedef struct bench_session {
     int rows;             /* how many were reported           */
     double timed_seconds; /* spent in bench_time                          */
     int64_t preempted;    /* how often a thread lost its core in that time */
+    int restless;         /* threads were still running when another's turn began */
 } bench_session;
 
 /* What each output of some tokens must be, and a cheap sum over all outputs for the other tokens. */
@@ -162,6 +165,20 @@ void bench_oracle_close(bench_oracle *oracle);
 int bench_check(bench_contender *c, const void *y, char *why, size_t why_size);
 
 /* ---------------------------------------------------------------- timing.c */
+
+/* Some calls of one contender, one after another. */
+typedef struct bench_turn {
+    int calls;
+    int batch;                        /* all calls are timed as one                               */
+    int lead;                         /* an untimed call comes first                              */
+    uint64_t sweep_bytes;             /* what is cleared out of the cache before it; 0: nothing   */
+    double seconds[BENCH_MOST_MARKS]; /* out: of each call; of all in [0] when batch              */
+    int64_t preempted;                /* out: how often a thread lost its core                    */
+    int restless;                     /* out: threads that should sleep by now still run          */
+} bench_turn;
+
+/* Takes a turn in this process. Afterwards its threads sleep. Nonzero: a call failed. */
+int bench_turn_run(bench_session *session, bench_contender *c, bench_turn *turn);
 
 /* Times all contenders in turns until their medians stand still; fills median, spread and runs. `sweep`: empty the cache
  * before each turn. Nonzero when one failed or the user stopped it. */

@@ -1,12 +1,10 @@
-/* openblas.c - OpenBLAS by dlopen: nothing is linked, and a machine without it still has a benchmark. contender.c calls it.
+/* openblas.c - OpenBLAS by dlopen: nothing is linked, and a machine without it still has a benchmark. child.c opens it, in a
+ * process of its own; contender.c calls it there.
  *
- * Which of its builds: the one on OpenMP first. Then Lacuna's threads and its own are one and the same pool, and neither
- * spins while the other works. The build on plain threads keeps its workers spinning for a while after a
- * call; timing.c lets them fall asleep before anybody else is timed. */
+ * Which of its builds: the one on OpenMP first, whose threads wait for work in the same way as Lacuna's. */
 #include "openblas.h"
 
 #include <dlfcn.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +20,6 @@ struct bench_openblas {
     void *library;
     sgemm_fn sgemm;
     sgemv_fn sgemv;
-    int own_threads;
     char info[160];
 };
 
@@ -67,14 +64,12 @@ static void describe(bench_openblas *blas, int (*get_threads)(void), const char 
              core, layer, get_threads());
 }
 
-/* 2^22 ticks, about 2 ms: its threads stay awake between the calls of a turn, and do not outlast it by much. Unset they
- * were seen to take cores away from whoever came next, 40 ms after a call and later. */
+/* The build on plain threads: 2^22 ticks, about 2 ms, so that its threads stay awake between the calls of a turn, and others
+ * need not wait long for their own until they sleep. */
 #define BENCH_OPENBLAS_TIMEOUT "22"
 
 bench_openblas *bench_openblas_open(int threads, char *why, size_t why_size)
 {
-    /* Asked before OpenBLAS brings its own: does this process have an OpenMP runtime that it will share? */
-    int has_openmp = dlsym(RTLD_DEFAULT, "GOMP_parallel") != NULL;
     bench_openblas *blas = calloc(1, sizeof *blas);
     if (!blas) {
         snprintf(why, why_size, "out of memory");
@@ -105,7 +100,6 @@ bench_openblas *bench_openblas_open(int threads, char *why, size_t why_size)
         return NULL;
     }
     int parallel = find(blas->library, "openblas_get_parallel", &get_parallel) ? get_parallel() : 1;
-    blas->own_threads = threads > 1 && !(parallel == 2 && has_openmp);
     describe(blas, get_threads, parallel == 2 ? "openmp" : parallel == 1 ? "pthread" : "sequential");
     return blas;
 }
@@ -118,15 +112,6 @@ void bench_openblas_close(bench_openblas *blas)
 }
 
 const char *bench_openblas_info(const bench_openblas *blas) { return blas->info; }
-
-/* The timeout is a power of two of clock ticks, 2^4 to 2^30; no clock of today ticks more slowly than 1 GHz. */
-double bench_openblas_spin_seconds(const bench_openblas *blas)
-{
-    const char *timeout = getenv("OPENBLAS_THREAD_TIMEOUT");
-    int power = timeout ? atoi(timeout) : 30;
-    if (power < 4 || power > 30) power = 30;
-    return blas->own_threads ? ldexp(1e-9, power) : 0.0;
-}
 
 const char *bench_openblas_way_name(int way, int64_t m, lac_layout layout)
 {

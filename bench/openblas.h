@@ -11,8 +11,6 @@ bench_openblas *bench_openblas_open(int threads, char *why, size_t why_size);
 void bench_openblas_close(bench_openblas *blas);
 /* "openblas=0.3.21; openblas_core=SkylakeX; ..." */
 const char *bench_openblas_info(const bench_openblas *blas);
-/* How long its own threads go on spinning after a call, at most; 0 when it has none of its own. */
-double bench_openblas_spin_seconds(const bench_openblas *blas);
 
 /* Each way to ask for the same product. Weights are constant, so they may lie as the call likes them best. */
 enum { BENCH_OPENBLAS_WAYS = 2 };

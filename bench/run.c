@@ -59,14 +59,15 @@ static void open_baselines(bench_session *session, char *info, size_t size)
     info[0] = 0;
     if (!session->options->baseline) return;
     if (session->info.kind != LAC_DEVICE_KIND_CPU) {
+        bench_child_stop(session->child);
+        session->child = NULL;
         bench_vendors_open(session, info, size);
         return;
     }
-    session->blas = bench_openblas_open(session->threads, why, sizeof why);
-    if (session->blas)
-        snprintf(info, size, "%s", bench_openblas_info(session->blas));
-    else
-        bench_say(session, "no baseline: %s", why);
+    if (!session->child || !bench_child_open(session->child, session->threads, info, size, why, sizeof why)) return;
+    bench_say(session, "no baseline: %s", why);
+    bench_child_stop(session->child);
+    session->child = NULL;
 }
 
 /* Where buffers lie, how much room there is for them, and the device's ceilings. */
@@ -107,6 +108,9 @@ static bench_status open_session(bench_session *session)
 {
     const bench_options *o = session->options;
     char why[512], baseline[192];
+    /* First of all: nothing has a thread yet. */
+    if (o->baseline && !(session->child = bench_child_start(session, why, sizeof why)))
+        bench_say(session, "no baseline: %s", why);
     lac_status status = lac_device_open(o->device, &session->device);
     if (!status) status = lac_device_open("cpu", &session->host);
     session->info.size = sizeof session->info;
@@ -130,7 +134,7 @@ static bench_status open_session(bench_session *session)
 
 static void close_session(bench_session *session)
 {
-    bench_openblas_close(session->blas);
+    bench_child_stop(session->child);
     bench_vendors_close(session);
     if (session->backend && session->backend->kind == LAC_DEVICE_KIND_CUDA) bench_backend_cuda_close();
     lac_device_close(session->host);
@@ -254,7 +258,12 @@ static int is_done(const bench_shapes *shapes, size_t index)
 static void warn_when_busy(const bench_session *session)
 {
     double rate = (double)session->preempted / (session->timed_seconds * session->threads);
-    if (!session->options->on_notice || !session->rows || !(rate > 10)) return;
+    if (!session->options->on_notice || !session->rows) return;
+    if (session->restless)
+        session->options->on_notice(session->options->user,
+                                    "Threads went on spinning while others were timed (is "
+                                    "OMP_WAIT_POLICY active?). Times and ratios are not to be trusted.");
+    if (!(rate > 10)) return;
     char notice[256];
     snprintf(notice, sizeof notice,
              "The machine was busy: each thread lost its core %.0f times a second. Times and ratios are not to be trusted.",

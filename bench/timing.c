@@ -2,11 +2,10 @@
  *
  * Contenders take turns, so that a machine that slows down slows all of them down; who begins moves on with every round.
  * A turn is about ten milliseconds of calls, each on the next copy of X, Y and weight. One untimed call opens a turn of
- * quick calls: it wakes the threads. Rounds go on until every median and every spread stand still, or time is up. */
+ * quick calls: it wakes the threads. A turn on a CPU ends when they sleep again; the baseline's is taken by child.c. Rounds go on until every median and every spread stand still, or time is up. */
 #include <math.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include "harness.h"
 
@@ -86,13 +85,6 @@ static int calls_a_turn(const bench_contender *c, int sweep)
     return calls < 1 ? 1 : calls > most ? most : (int)calls;
 }
 
-static void sleep_for(double seconds)
-{
-    if (seconds <= 0) return;
-    struct timespec time = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
-    nanosleep(&time, NULL);
-}
-
 /* A turn of replays: a sample is a replay's time over its calls. After a sweep each copy is cold once. */
 static int take_recorded_turn(bench_session *session, bench_contender *c, int sweep)
 {
@@ -121,35 +113,56 @@ static int take_recorded_turn(bench_session *session, bench_contender *c, int sw
     return 0;
 }
 
-static int take_turn(bench_session *session, bench_contender *c, int sweep)
+/* How often a thread of this process had to give its core to somebody else. */
+static int64_t count_preemptions(void)
 {
-    if (c->recording) return take_recorded_turn(session, c, sweep);
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) ? 0 : (int64_t)usage.ru_nivcsw;
+}
+
+int bench_turn_run(bench_session *session, bench_contender *c, bench_turn *turn)
+{
     const bench_backend *backend = session->backend;
-    int calls = calls_a_turn(c, sweep), batch = c->estimate < BATCH_BELOW;
-    if (sweep) backend->sweep((size_t)(2 * session->cache_bytes));
-    int warm = session->options->warm;
-    if ((c->estimate < LEAD_BELOW || warm) && !(sweep && c->copies == 1) && bench_contender_call(c)) return -1;
+    int64_t preempted = count_preemptions();
+    if (turn->sweep_bytes) backend->sweep((size_t)turn->sweep_bytes);
+    if (turn->lead && bench_contender_call(c)) return -1;
     backend->finish();
     backend->mark(0);
-    for (int i = 0; i < calls; i++) {
+    for (int i = 0; i < turn->calls; i++) {
         if (bench_contender_call(c)) return -1;
-        if (!batch) backend->mark(i + 1);
+        if (!turn->batch) backend->mark(i + 1);
     }
-    if (batch) backend->mark(calls);
+    if (turn->batch) backend->mark(turn->calls);
     if (backend->watch) backend->watch();
     backend->finish();
     if (backend->trouble()) return -1;
-    double seconds = backend->elapsed(0, calls);
-    if (batch) {
-        if (add_sample(c, seconds / calls)) return -1;
-    } else {
-        for (int i = 0; i < calls; i++)
-            if (add_sample(c, backend->elapsed(i, i + 1))) return -1;
+    if (turn->batch) turn->seconds[0] = backend->elapsed(0, turn->calls);
+    for (int i = 0; !turn->batch && i < turn->calls; i++) turn->seconds[i] = backend->elapsed(i, i + 1);
+    turn->preempted = count_preemptions() - preempted;
+    if (backend->kind == LAC_DEVICE_KIND_CPU) turn->restless = bench_settle();
+    return 0;
+}
+
+static int take_turn(bench_session *session, bench_contender *c, int sweep)
+{
+    if (c->recording) return take_recorded_turn(session, c, sweep);
+    static bench_turn turn; /* large */
+    turn = (bench_turn){.calls = calls_a_turn(c, sweep),
+                        .batch = c->estimate < BATCH_BELOW,
+                        .lead = (c->estimate < LEAD_BELOW || session->options->warm) && !(sweep && c->copies == 1),
+                        .sweep_bytes = sweep ? 2 * session->cache_bytes : 0};
+    int is_remote = c->role == BENCH_ROLE_DENSE && session->child;
+    if (is_remote ? bench_child_turn(session->child, &turn) : bench_turn_run(session, c, &turn)) return -1;
+    double seconds = 0;
+    for (int i = 0; i < (turn.batch ? 1 : turn.calls); i++) {
+        if (add_sample(c, turn.seconds[i] / (turn.batch ? turn.calls : 1))) return -1;
+        seconds += turn.seconds[i];
     }
     c->timed += seconds;
-    c->runs += calls;
-    c->estimate = seconds / calls;
-    if (session->blas) sleep_for(bench_openblas_spin_seconds(session->blas));
+    c->runs += turn.calls;
+    c->estimate = seconds / turn.calls;
+    if (!is_remote) session->preempted += turn.preempted; /* OpenBLAS yields, which counts as the same */
+    session->restless |= turn.restless;
     judge(c);
     return 0;
 }
@@ -192,24 +205,17 @@ static int wake(bench_session *session, bench_contender *contenders, size_t coun
     return backend->trouble() ? -1 : 0;
 }
 
-/* How often a thread of this process had to give its core to somebody else. */
-static int64_t count_preemptions(void)
-{
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) ? 0 : (int64_t)usage.ru_nivcsw;
-}
-
 int bench_time(bench_session *session, bench_contender *contenders, size_t count, int sweep, const char *what)
 {
     const bench_options *options = session->options;
     double begin = bench_seconds(), elapsed = 0;
-    int64_t preempted = count_preemptions();
     for (size_t i = 0; i < count; i++) {
         /* A first guess, which every turn corrects. */
         double start = bench_seconds();
         if (bench_contender_call(&contenders[i])) return -1;
         session->backend->finish();
         contenders[i].estimate = bench_seconds() - start;
+        if (session->backend->kind == LAC_DEVICE_KIND_CPU) bench_settle();
     }
     if (session->backend->record_begin && wake(session, contenders, count)) return -1;
     for (size_t round = 0; !round || !is_enough(session, contenders, count, elapsed); round++) {
@@ -225,7 +231,6 @@ int bench_time(bench_session *session, bench_contender *contenders, size_t count
                                  session->cells_total * 100, what);
     }
     for (size_t i = 0; i < count; i++) summarise(&contenders[i]);
-    session->preempted += count_preemptions() - preempted;
     session->timed_seconds += bench_seconds() - begin;
     return 0;
 }
