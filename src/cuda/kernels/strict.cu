@@ -1,0 +1,400 @@
+/* strict.cu - fp32 on CUDA cores for weights whose rows share their columns in vectors of LAC_LANES_N * LAC_THREAD_N outputs.
+ *
+ * A block computes block_n outputs x block_m tokens; a warp one vector of outputs x warp_m tokens, so that the input that a
+ * slot (a kept column of the vector) reads is the same for the whole warp; a thread LAC_THREAD_N x LAC_THREAD_M sums in
+ * registers. X is feature-major: a slot's operand is a run of tokens in one row of X.
+ *
+ * The host has cut each block's columns into steps (strict_tile.c). A step brings up to LAC_ROWS rows of X into shared memory
+ * and up to LAC_SLOTS slots for each vector:
+ *   direct   LAC_ROWS consecutive inputs from first[step] on, whether used or not (low sparsity)
+ *   packed   the inputs of columns[step][LAC_ROWS], which the vectors of this block use; 0xffffffff: none (high sparsity)
+ *
+ * One stage of shared memory, of LAC_STAGES:
+ *
+ *     X        [LAC_ROWS][block_m]            rows of tokens
+ *     W        [LAC_SLOTS][block_n]           as in records[step]
+ *     offsets  [LAC_WARPS_N][LAC_SLICES][LAC_SLOTS / LAC_SLICES + 4]   bytes from X to the slot's row; the last 4 are the
+ *                                             next step's first
+ *
+ * Copies run LAC_STAGES - 1 steps ahead; the fragments of a slot are loaded while the slot before is multiplied, and its
+ * offset 4 slots earlier. Where tokens and outputs are too few to fill the GPU, the inputs are shared out as well: LAC_SLICES
+ * groups of warps take their part of each step's slots, LAC_SPLIT blocks of a cluster their part of the steps. Their sums are
+ * added through shared memory, each other's in a cluster, always in the same order.
+ *
+ * Bottleneck: issue slots. With 8 x 16 sums a thread, a slot takes 128 FFMA, 6 shared loads of 16 bytes, 1 add and a quarter
+ * of a load. */
+#include "arguments.h"
+#include "async_copy.cuh"
+#include "cluster.cuh"
+#include "epilogue.cuh"
+#include "strict_arguments.h"
+
+namespace {
+
+constexpr int lanes_n = LAC_LANES_N, lanes_m = 32 / LAC_LANES_N;
+constexpr int thread_n = LAC_THREAD_N, thread_m = LAC_THREAD_M;
+constexpr int warp_n = lanes_n * thread_n, warp_m = lanes_m * thread_m;
+constexpr int block_n = warp_n * LAC_WARPS_N, block_m = warp_m * LAC_WARPS_M;
+constexpr int slices = LAC_SLICES, tile_threads = 32 * LAC_WARPS_N * LAC_WARPS_M, threads = tile_threads * slices;
+constexpr int slots = LAC_SLOTS, slice_slots = slots / slices, rows = LAC_ROWS, stages = LAC_STAGES;
+
+constexpr int row_bytes = block_m * 4;
+constexpr int x_bytes = rows * row_bytes;
+constexpr int w_bytes = slots * block_n * 4;
+constexpr int offset_bytes = LAC_WARPS_N * slices * (slice_slots + 4) * 4;
+constexpr int record_bytes = w_bytes + offset_bytes;
+constexpr int stage_bytes = x_bytes + record_bytes;
+
+/* Copying X: so many lanes side by side on a row, each with so many pieces; so many rows by a warp and by the block in a pass. */
+constexpr int piece = LAC_X_ALIGNED ? 16 : 4;
+constexpr int row_lanes = row_bytes / piece < 32 ? row_bytes / piece : 32;
+constexpr int row_pieces = row_bytes / piece / row_lanes;
+constexpr int warp_rows = 32 / row_lanes, pass_rows = threads / row_lanes;
+constexpr int passes = (rows + pass_rows - 1) / pass_rows;
+static_assert(slots % slices == 0 && slice_slots % LAC_UNROLL == 0 && LAC_UNROLL % 4 == 0, "slots come in groups");
+static_assert(passes * warp_rows <= 32, "a lane holds one column");
+static_assert(LAC_SPLIT * slices == 1 || stages * stage_bytes >= slices * block_n * block_m * 4, "sums are exchanged in the stages");
+
+struct fragment {
+    float w[thread_n], x[thread_m];
+};
+
+/* Where a lane stands in its warp's tile. The lowest bit goes to the outputs: then each half of the warp reads 128 bytes of X
+ * and a 16-byte shared load takes no more than two turns. */
+__device__ __forceinline__ int lane_n(int lane) { return lanes_n == 1 ? 0 : lanes_n == 2 ? lane & 1 : (lane & 1) | (lane >> 4 << 1); }
+__device__ __forceinline__ int lane_m(int lane) { return lanes_n == 1 ? lane : lanes_n == 2 ? lane >> 1 : lane >> 1 & 7; }
+
+__device__ __forceinline__ void load_fragment(fragment &f, const char *shared, u32 x, u32 w)
+{
+#pragma unroll
+    for (int i = 0; i < thread_m; i += 4) {
+        float4 v = *(const float4 *)(shared + x + i * lanes_m * 4);
+        f.x[i] = v.x, f.x[i + 1] = v.y, f.x[i + 2] = v.z, f.x[i + 3] = v.w;
+    }
+#pragma unroll
+    for (int i = 0; i < thread_n; i += 4) {
+        float4 v = *(const float4 *)(shared + w + i * lanes_n * 4);
+        f.w[i] = v.x, f.w[i + 1] = v.y, f.w[i + 2] = v.z, f.w[i + 3] = v.w;
+    }
+}
+
+__device__ __forceinline__ void multiply(float (&sum)[thread_n][thread_m], const fragment &f)
+{
+#pragma unroll
+    for (int i = 0; i < thread_n; ++i)
+#pragma unroll
+        for (int j = 0; j < thread_m; ++j) sum[i][j] = fmaf(f.w[i], f.x[j], sum[i][j]);
+}
+
+/* A value that the compiler must keep in a register rather than make again from its parts wherever it is used. */
+template <typename type> __device__ __forceinline__ void keep(type &value)
+{
+    if (sizeof(type) == 8)
+        asm volatile("" : "+l"(*(u64 *)&value));
+    else
+        asm volatile("" : "+r"(*(u32 *)&value));
+}
+
+/* The copies of one thread. Pointers move on with each step. */
+struct copier {
+    u32 shared_x;           /* this lane's place in its first row of stage 0                               */
+    const char *x;          /* this lane's tokens in row 0 of X (direct: in row `row`)                     */
+    const char *record;     /* this thread's place in the record of the step that is copied next          */
+    const u32 *columns;     /* packed: this lane's entry of the step after that; direct: the step's       */
+    u64 pitch;              /* bytes from row to row of X; less than 2^32 when aligned                    */
+    u32 tokens;             /* bit p: piece p is inside X                                                 */
+    u32 column;             /* packed: the input that this lane stands for; direct: the first one         */
+};
+
+__device__ __forceinline__ void copier_next_column(copier &c)
+{
+    c.column = *c.columns;
+    c.columns += LAC_PACKED ? rows : 1;
+}
+
+__device__ __forceinline__ copier copier_begin(const lac_gpu_call &call, const lac_strict_weight &weight, const char *shared,
+                                               int first_token, int step)
+{
+    copier c;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, token = first_token + lane % row_lanes * (piece / 4);
+    int row = warp * warp_rows + lane / row_lanes;
+    c.shared_x = lac_shared_address(shared) + row * row_bytes + lane % row_lanes * piece;
+    c.pitch = LAC_X_ALIGNED ? (u32)call.ldx * 4u : (u64)call.ldx * 4;
+    c.tokens = 0;
+#pragma unroll
+    for (int p = 0; p < row_pieces; ++p)
+        if (token + p * row_lanes * (piece / 4) < call.m) c.tokens |= 1u << p;
+    if (row_pieces == 1 && token >= call.m) token = 0; /* tokens past the end: any will do, for nobody stores them */
+    c.x = (const char *)call.x + (i64)token * 4 + (LAC_PACKED ? 0 : row * c.pitch);
+    c.record = (const char *)weight.records + (i64)step * record_bytes + threadIdx.x * 16;
+#if LAC_PACKED
+    int entry = min(warp * warp_rows + lane % warp_rows + lane / warp_rows * pass_rows, rows - 1);
+    c.columns = weight.columns + (i64)step * rows + entry;
+#else
+    c.columns = weight.columns + step;
+#endif
+    copier_next_column(c);
+    keep(c.x);
+    keep(c.shared_x);
+    return c;
+}
+
+template <int offset> __device__ __forceinline__ void copy_piece(u32 shared, const char *from)
+{
+    if (LAC_X_ALIGNED)
+        lac_copy_16<offset>(shared, from);
+    else
+        lac_copy_4<offset>(shared, from);
+}
+
+/* Row `pass` of this lane, which begins at `from`. */
+template <int pass, int p = 0> __device__ __forceinline__ void copy_row(const copier &c, u32 to, const char *from)
+{
+    if constexpr (p < row_pieces) {
+        if (row_pieces == 1 || (c.tokens >> p & 1))
+            copy_piece<pass * pass_rows * row_bytes + p * row_lanes * piece>(to, from + p * row_lanes * piece);
+        copy_row<pass, p + 1>(c, to, from);
+    }
+}
+
+template <int pass = 0> __device__ __forceinline__ void copy_rows(const copier &c, u32 to, const char *first)
+{
+    if constexpr (pass < passes) {
+        bool inside = rows % pass_rows == 0 || (pass + 1) * pass_rows <= rows ||
+                      (int)(threadIdx.x / row_lanes) + pass * pass_rows < rows;
+#if LAC_PACKED
+        u32 column = __shfl_sync(0xffffffffu, c.column, pass * warp_rows + (warp_rows > 1 ? (threadIdx.x & 31) / row_lanes : 0));
+        if (inside && column != 0xffffffffu) copy_row<pass>(c, to, c.x + column * c.pitch);
+#else
+        if (inside) copy_row<pass>(c, to, first + pass * (pass_rows * c.pitch));
+#endif
+        copy_rows<pass + 1>(c, to, first);
+    }
+}
+
+template <int base, int at = 0> __device__ __forceinline__ void copy_record(u32 to, const char *from)
+{
+    if constexpr (at < record_bytes) {
+        if (at + threads * 16 <= record_bytes || at + (int)threadIdx.x * 16 < record_bytes) lac_copy_16<base + at>(to, from + at);
+        copy_record<base, at + threads * 16>(to, from);
+    }
+}
+
+/* Starts the copies of the next step into the stage that begins at byte `stage`. */
+__device__ __forceinline__ void copy_step(copier &c, const char *shared, u32 stage)
+{
+    u32 to = c.shared_x + stage;
+    keep(to);
+    copy_rows(c, to, c.x + c.column * c.pitch);
+    if (row_pieces == 1 && LAC_X_ALIGNED) { /* then a thread's place in the rows is 16 bytes a thread too */
+        copy_record<x_bytes>(to, c.record);
+    } else {
+        u32 shared_w = lac_shared_address(shared) + threadIdx.x * 16 + stage;
+        copy_record<x_bytes>(shared_w, c.record);
+    }
+    c.record += record_bytes;
+    copier_next_column(c);
+}
+
+/* Sums are stored in runs of 4 that lie side by side in Y. Run r of a thread: */
+#if LAC_Y_TOKEN_MAJOR
+__device__ __forceinline__ int run_n(int r) { return r / thread_m * 4; }
+__device__ __forceinline__ int run_m(int r) { return r % thread_m; }
+#else
+__device__ __forceinline__ int run_n(int r) { return r / (thread_m / 4); }
+__device__ __forceinline__ int run_m(int r) { return r % (thread_m / 4) * 4; }
+#endif
+constexpr int runs = thread_n * thread_m / 4;
+
+__device__ __forceinline__ float4 run_of(const float (&sum)[thread_n][thread_m], int r)
+{
+    int i = run_n(r), j = run_m(r);
+    if (LAC_Y_TOKEN_MAJOR) return make_float4(sum[i][j], sum[i + 1][j], sum[i + 2][j], sum[i + 3][j]);
+    return make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
+}
+
+/* Number i of a thread's outputs (tokens), counted from its warp's first. */
+__device__ __forceinline__ int output_in_warp(int i, int lane) { return (i >> 2) * (lanes_n * 4) + lane_n(lane) * 4 + (i & 3); }
+__device__ __forceinline__ int token_in_warp(int j, int lane) { return (j >> 2) * (lanes_m * 4) + lane_m(lane) * 4 + (j & 3); }
+
+__device__ __forceinline__ void store_run(const lac_gpu_call &call, const lac_strict_weight &weight, int row, int token, float4 run,
+                                          bool wide)
+{
+    if (row >= weight.rows || token >= call.m) return;
+    const int count = LAC_Y_TOKEN_MAJOR ? weight.rows - row : call.m - token;
+    float v[4] = {run.x, run.y, run.z, run.w};
+    int output[4], step_n = LAC_Y_TOKEN_MAJOR, step_m = !LAC_Y_TOKEN_MAJOR;
+    bool stored[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        stored[i] = i < count;
+        output[i] = row + i * step_n;
+#if LAC_ROW_MAP
+        if (stored[i]) output[i] = (int)weight.row_map[output[i]];
+        stored[i] = stored[i] && output[i] >= 0;
+#endif
+        if (stored[i]) v[i] = lac_finish(call, token + i * step_m, output[i], v[i], lac_bias(call, output[i]));
+    }
+#if LAC_Y_DTYPE == LAC_F32 && !(LAC_Y_TOKEN_MAJOR && LAC_ROW_MAP)
+    if (wide && count >= 4 && stored[0]) {
+        *(float4 *)((float *)call.y + lac_at(call.ldy, token, output[0])) = make_float4(v[0], v[1], v[2], v[3]);
+        return;
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        if (stored[i]) lac_store(call, token + i * step_m, output[i], v[i]);
+}
+
+/* Which tile, and which part of it, a thread works on. */
+struct place {
+    int tile_m, tile_n, rank; /* of the block                */
+    int slice, warp_n, warp_m, lane;
+};
+
+/* Read anew wherever it is wanted: none of it should hold a register while the block multiplies. */
+__device__ __forceinline__ place find_place(const lac_strict_weight &weight)
+{
+    int block, thread;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    place p;
+    /* Tiles that run at the same time share rows of X and records of W: group_m tiles of tokens, then the next outputs. */
+    int tile = block / LAC_SPLIT, group = tile / (weight.group_m * weight.blocks);
+    int in_group = tile - group * (weight.group_m * weight.blocks), width = min(weight.group_m, weight.tiles_m - group * weight.group_m);
+    p.tile_n = in_group / width;
+    p.tile_m = group * weight.group_m + in_group - p.tile_n * width;
+    p.rank = block % LAC_SPLIT;
+    int warp = thread >> 5;
+    p.lane = thread & 31;
+    p.slice = slices == 1 ? 0 : warp / (LAC_WARPS_N * LAC_WARPS_M);
+    p.warp_n = warp / LAC_WARPS_M % LAC_WARPS_N;
+    p.warp_m = warp % LAC_WARPS_M;
+    return p;
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
+    lac_strict(const lac_gpu_call call, const lac_strict_weight weight)
+{
+    extern __shared__ __align__(128) char shared[];
+    int step, last;
+    {
+        place here = find_place(weight);
+        step = (int)weight.first_step[here.tile_n], last = (int)weight.first_step[here.tile_n + 1];
+        if (LAC_SPLIT > 1) {
+            int all = last - step, begin = step;
+            step = begin + (int)((i64)all * here.rank / LAC_SPLIT);
+            last = begin + (int)((i64)all * (here.rank + 1) / LAC_SPLIT);
+        }
+    }
+    float sum[thread_n][thread_m];
+#pragma unroll
+    for (int i = 0; i < thread_n; ++i)
+#pragma unroll
+        for (int j = 0; j < thread_m; ++j) sum[i][j] = 0.0f;
+
+    if (step < last) {
+        const place here = find_place(weight);
+        copier c = copier_begin(call, weight, shared, here.tile_m * block_m, step);
+#pragma unroll
+        for (int s = 0; s < stages - 1; ++s) {
+            if (step + s < last) copy_step(c, shared, s * stage_bytes);
+            lac_copy_commit();
+        }
+
+        /* Offsets into shared memory: this lane's tokens, its outputs, its warp's offsets (from the fifth on), in the stage
+         * that is multiplied. */
+        const u32 lane_x = (u32)(here.warp_m * warp_m + lane_m(here.lane) * 4) * 4;
+        const u32 lane_w = x_bytes + (u32)(here.slice * slice_slots * block_n + here.warp_n * warp_n + lane_n(here.lane) * 4) * 4;
+        const u32 lane_o = x_bytes + w_bytes + (u32)(here.warp_n * slices + here.slice) * (slice_slots + 4) * 4 + 16;
+        u32 stage = 0;
+        const uint4 head = *(const uint4 *)((const char *)weight.records + (i64)step * record_bytes + lane_o - x_bytes - 16);
+        u32 offset[2][4] = {{head.x, head.y, head.z, head.w}, {0, 0, 0, 0}};
+
+        lac_copy_wait<stages - 2>();
+        __syncthreads();
+        fragment f[2];
+        load_fragment(f[0], shared, lane_x + offset[0][0], lane_w);
+
+        for (int left = last - step; left > 0; --left) {
+            u32 w = stage + lane_w, o = stage + lane_o;
+#pragma unroll 1
+            for (int group_of_slots = 0; group_of_slots < slice_slots; group_of_slots += LAC_UNROLL) {
+#pragma unroll
+                for (int s = 0; s < LAC_UNROLL; ++s) {
+                    if (s % 4 == 0) { /* the offsets of the 4 slots after these */
+                        uint4 next = *(const uint4 *)(shared + o + s * 4);
+                        offset[s / 4 % 2 ^ 1][0] = next.x, offset[s / 4 % 2 ^ 1][1] = next.y;
+                        offset[s / 4 % 2 ^ 1][2] = next.z, offset[s / 4 % 2 ^ 1][3] = next.w;
+                    }
+                    if (s == LAC_UNROLL - 1 && group_of_slots == slice_slots - LAC_UNROLL) { /* on to the next stage */
+                        stage = stage == (stages - 1) * stage_bytes ? 0 : stage + stage_bytes;
+                        w = stage + lane_w - (u32)LAC_UNROLL * block_n * 4;
+                        lac_copy_wait<stages - 2>();
+                        __syncthreads();
+                    }
+                    load_fragment(f[(s + 1) % 2], shared, stage + lane_x + offset[(s + 1) / 4 % 2][(s + 1) % 4],
+                                  w + (s + 1) * block_n * 4);
+                    if (s == 0 && group_of_slots == 0) {
+                        if (left >= stages) copy_step(c, shared, stage ? stage - stage_bytes : (stages - 1) * stage_bytes);
+                        lac_copy_commit();
+                    }
+                    multiply(sum, f[s % 2]);
+                }
+                if (LAC_UNROLL % 8) {
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) offset[0][i] = offset[1][i];
+                }
+                w += LAC_UNROLL * block_n * 4;
+                o += LAC_UNROLL * 4;
+            }
+        }
+    }
+
+    const place here = find_place(weight);
+    const int lane = here.lane;
+    const int first_output = here.tile_n * block_n + here.warp_n * warp_n, first_token = here.tile_m * block_m + here.warp_m * warp_m;
+    const bool wide = ((u64)call.y & 15) == 0 && (call.ldy & 3) == 0;
+#if LAC_SPLIT * LAC_SLICES > 1
+    /* Every thread leaves its sums in its block's shared memory, run by run; each slice of each block adds up and stores its
+     * share of the runs. */
+    const int thread = threadIdx.x % tile_threads;
+    lac_copy_wait<0>();
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < runs; ++r) ((float4 *)shared)[(here.slice * runs + r) * tile_threads + thread] = run_of(sum, r);
+#if LAC_SPLIT > 1
+    lac_cluster_sync();
+#else
+    __syncthreads();
+#endif
+    constexpr int parts = LAC_SPLIT * slices;
+    const int part = here.rank * slices + here.slice;
+#pragma unroll 2
+    for (int r = runs * part / parts; r < runs * (part + 1) / parts; ++r) {
+        float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+        for (int other = 0; other < parts; ++other) {
+            const float4 *at = (const float4 *)shared + (other % slices * runs + r) * tile_threads + thread;
+#if LAC_SPLIT > 1
+            float4 v = lac_cluster_read(lac_shared_address(at), other / slices);
+#else
+            float4 v = *at;
+#endif
+            total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
+        }
+        store_run(call, weight, first_output + output_in_warp(run_n(r), lane), first_token + token_in_warp(run_m(r), lane), total,
+                  wide);
+    }
+#if LAC_SPLIT > 1
+    lac_cluster_sync(); /* nobody leaves while others read */
+#endif
+#else
+#pragma unroll
+    for (int r = 0; r < runs; ++r)
+        store_run(call, weight, first_output + output_in_warp(run_n(r), lane), first_token + token_in_warp(run_m(r), lane),
+                  run_of(sum, r), wide);
+#endif
+}

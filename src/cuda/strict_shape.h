@@ -1,0 +1,30 @@
+/* strict_shape.h - the tile, the path and the split of strict.cu that the model likes best for a problem. strict.c calls it. */
+#ifndef LAC_CUDA_STRICT_SHAPE_H
+#define LAC_CUDA_STRICT_SHAPE_H
+
+#include "core/kernel.h"
+#include "cuda/strict_tile.h"
+
+/* What the choice looks at: a weight's pattern and sizes, never its contents. */
+typedef struct lac_strict_facts {
+    int64_t rows;    /* outputs stored                                                          */
+    int64_t vector;  /* outputs that share their columns                                        */
+    int64_t k;       /* columns                                                                 */
+    int64_t group_k; /* columns of a group, of which ...                                        */
+    int64_t group_n; /* ... so many are kept; both 0: a free distribution                       */
+    double density;  /* of the columns                                                          */
+    int in_order;    /* column i is row i of X: the direct path may be taken                    */
+} lac_strict_facts;
+
+lac_strict_facts lac_strict_facts_of(const lac_problem *problem, bool dense);
+/* Vectors of warp_n outputs, those padded at the end of a row group included. */
+int64_t lac_strict_vectors(const lac_strict_facts *facts, int warp_n);
+/* False when no tile fits the device. */
+bool lac_strict_choose(const lac_problem *problem, const lac_strict_facts *facts, lac_strict_shape *shape, lac_cost *cost);
+/* Slots that strict.cu unrolls. */
+int lac_strict_unroll(const lac_strict_shape *shape);
+/* Whether X goes through transpose.cu first, and the floats from row to row of what that makes. */
+bool lac_strict_transposes(const lac_problem *problem);
+int64_t lac_strict_pitch(const lac_problem *problem);
+
+#endif

@@ -1,0 +1,51 @@
+/* strict_tile.h - a weight cut into blocks and steps for kernels/strict.cu. strict.c calls it once a plan. */
+#ifndef LAC_CUDA_STRICT_TILE_H
+#define LAC_CUDA_STRICT_TILE_H
+
+#include <stdbool.h>
+
+#include "lacuna.h"
+
+/* The kernel's compile-time constants; strict.cu explains them. */
+typedef struct lac_strict_shape {
+    int lanes_n, thread_n, thread_m, warps_n, warps_m;
+    int blocks_at_once; /* on a multiprocessor */
+    int packed, rows, slots, stages, slices, split;
+} lac_strict_shape;
+
+static inline int lac_strict_warp_n(const lac_strict_shape *s) { return s->lanes_n * s->thread_n; }
+static inline int lac_strict_block_n(const lac_strict_shape *s) { return lac_strict_warp_n(s) * s->warps_n; }
+static inline int lac_strict_block_m(const lac_strict_shape *s) { return 32 / s->lanes_n * s->thread_m * s->warps_m; }
+static inline int lac_strict_threads(const lac_strict_shape *s) { return 32 * s->warps_n * s->warps_m * s->slices; }
+static inline unsigned lac_strict_record_bytes(const lac_strict_shape *s)
+{
+    return (unsigned)(s->slots * lac_strict_block_n(s) + s->warps_n * (s->slots + 4 * s->slices)) * 4;
+}
+static inline unsigned lac_strict_stage_bytes(const lac_strict_shape *s)
+{
+    return (unsigned)(s->rows * lac_strict_block_m(s)) * 4 + lac_strict_record_bytes(s);
+}
+
+/* Where vectors of outputs come from: number `vector` of them keeps columns[first[vector]] to columns[first[vector + 1]],
+ * ascending, and `values` writes the weights of its kept column `slot` to out[warp_n]. */
+typedef struct lac_strict_source {
+    int64_t vectors;
+    uint32_t k; /* columns; when not packed at least the shape's rows */
+    const int64_t *first;
+    const uint32_t *columns;
+    const uint32_t *input; /* [k] the row of X of a column, or NULL: the column itself */
+    void (*values)(const void *user, int64_t vector, int64_t slot, float *out);
+    const void *user;
+} lac_strict_source;
+
+typedef struct lac_strict_tiled {
+    int64_t blocks, steps;
+    uint32_t *first_step; /* [blocks + 1]                                   */
+    uint32_t *columns;    /* packed: [steps + 1][rows]; direct: [steps + 1]; the kernel reads one step too many */
+    void *records;        /* [steps] of lac_strict_record_bytes             */
+} lac_strict_tiled;
+
+lac_status lac_strict_tile(const lac_strict_source *source, const lac_strict_shape *shape, lac_strict_tiled *out);
+void lac_strict_tiled_release(lac_strict_tiled *tiled);
+
+#endif
