@@ -3,11 +3,13 @@
 #include "cuda/backend.h"
 #include "cuda/plain.h"
 #include "cuda/strict.h"
+#include "cuda/vector.h"
 
 #define ALL_FAMILIES                                                                                                           \
     (1u << LAC_FAMILY_ELEMENT | 1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_VNM |                      \
      1u << LAC_FAMILY_SHUFFLED)
 #define ALL_DTYPES (1u << LAC_DTYPE_F32 | 1u << LAC_DTYPE_F16 | 1u << LAC_DTYPE_BF16)
+#define HALF_DTYPES (1u << LAC_DTYPE_F16 | 1u << LAC_DTYPE_BF16)
 
 const lac_kernel lac_cuda_kernels[] = {
     {.info = {.size = sizeof(lac_kernel_info),
@@ -55,5 +57,33 @@ const lac_kernel lac_cuda_kernels[] = {
      .prepare = lac_cuda_strict_prepare,
      .execute = lac_cuda_strict_execute,
      .release = lac_cuda_strict_release},
+    {.info = {.size = sizeof(lac_kernel_info),
+              .name = "cuda_spmv_gather",
+              .device = LAC_DEVICE_KIND_CUDA,
+              .summary = "1 to 16 tokens: the weight streamed once, x gathered from shared memory, products in fp32",
+              .families = ALL_FAMILIES,
+              .weight_dtypes = ALL_DTYPES,
+              .x_dtypes = ALL_DTYPES,
+              .y_dtypes = ALL_DTYPES},
+     .config = &lac_cuda_gather_flow,
+     .applies = lac_cuda_vector_applies,
+     .cost = lac_cuda_vector_cost,
+     .prepare = lac_cuda_vector_prepare,
+     .execute = lac_cuda_vector_execute,
+     .release = lac_cuda_vector_release},
+    {.info = {.size = sizeof(lac_kernel_info),
+              .name = "cuda_spmv_mma",
+              .device = LAC_DEVICE_KIND_CUDA,
+              .summary = "1 to 16 tokens in 16 bits: the weight streamed once, spread into dense fragments for mma.sync",
+              .families = ALL_FAMILIES,
+              .weight_dtypes = HALF_DTYPES,
+              .x_dtypes = HALF_DTYPES,
+              .y_dtypes = ALL_DTYPES},
+     .config = &lac_cuda_spread_flow,
+     .applies = lac_cuda_vector_applies,
+     .cost = lac_cuda_vector_cost,
+     .prepare = lac_cuda_vector_prepare,
+     .execute = lac_cuda_vector_execute,
+     .release = lac_cuda_vector_release},
 };
 const size_t lac_cuda_kernel_count = sizeof lac_cuda_kernels / sizeof *lac_cuda_kernels;

@@ -1,0 +1,26 @@
+/* mma.cuh - mma.sync on 16-bit operands with fp32 sums; sm_80 and later. */
+#ifndef LAC_CUDA_KERNELS_MMA_CUH
+#define LAC_CUDA_KERNELS_MMA_CUH
+
+#include "numbers.cuh"
+
+/* d += a * b for a tile of 16 x 16 times 16 x 8. With g = lane / 4 and t = lane % 4:
+ * a[0]: row g, k 2t and 2t+1; a[1]: row g+8; a[2]: row g, k 2t+8 and 2t+9; a[3]: row g+8 of these
+ * b[0]: k 2t and 2t+1, column g; b[1]: k 2t+8 and 2t+9
+ * d[0], d[1]: row g, columns 2t and 2t+1; d[2], d[3]: row g+8 */
+template <int dtype>
+__device__ __forceinline__ void lac_mma_16x8x16(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)
+{
+#if __CUDA_ARCH__ >= 800
+    if (dtype == LAC_BF16)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    else
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#endif
+}
+
+#endif

@@ -1,0 +1,23 @@
+/* stream_load.cuh - loads of what is read once: through the read-only path, leaving nothing in the first-level cache. */
+#ifndef LAC_CUDA_KERNELS_STREAM_LOAD_CUH
+#define LAC_CUDA_KERNELS_STREAM_LOAD_CUH
+
+#include "numbers.cuh"
+
+__device__ __forceinline__ uint4 lac_stream_16(const void *from)
+{
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from));
+    return v;
+}
+
+__device__ __forceinline__ u32 lac_stream_4(const void *from)
+{
+    u32 v;
+    asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(from));
+    return v;
+}
+
+#endif

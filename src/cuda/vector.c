@@ -1,0 +1,243 @@
+/* vector.c - cuda_spmv_gather and cuda_spmv_mma: few tokens, bound by reading the weight. Shapes come from vector_shape.c, the
+ * re-tiled weight from vector_tile.c; here they are costed, compiled, uploaded and launched. */
+#include "cuda/vector.h"
+
+#include "core/dtype.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "cuda/kernels/vector_arguments.h"
+#include "cuda/runtime.h"
+#include "cuda/vector_tile.h"
+#include "format/weight.h"
+
+typedef struct vector_state {
+    const lac_device *device; /* the plan holds it */
+    lac_cuda_launch launch;
+    lac_cu_pointer tiles, index, begin, row_perm, col_perm;
+    lac_vector_weight weight; /* the same as the kernel takes it */
+} vector_state;
+
+static bool is_mma(const lac_problem *problem) { return problem->kernel->config == &lac_cuda_spread_flow; }
+
+bool lac_cuda_vector_applies(const lac_problem *problem)
+{
+    lac_vector_shape shape;
+    return lac_vector_shape_make(problem, is_mma(problem), &shape);
+}
+
+static void define_shape(lac_cuda_request *r, const lac_problem *problem, const lac_vector_shape *s)
+{
+    lac_cuda_request_define(r, "LAC_HAS_COL_PERM", problem->weight->part[LAC_PART_COL_PERM].data != NULL);
+    lac_cuda_request_define(r, "LAC_TOKENS", s->tokens);
+    lac_cuda_request_define(r, "LAC_ROW_WARPS", s->row_warps);
+    lac_cuda_request_define(r, "LAC_K_WARPS", s->k_warps);
+    lac_cuda_request_define(r, "LAC_SPLIT", s->split);
+    lac_cuda_request_define(r, "LAC_BLOCKS", s->blocks);
+    lac_cuda_request_define(r, "LAC_SLOTS", s->slots);
+    lac_cuda_request_define(r, "LAC_GROUP_SLOTS", s->group_slots);
+    lac_cuda_request_define(r, "LAC_GROUP_INPUTS", s->group_inputs);
+    lac_cuda_request_define(r, "LAC_INDEX_KIND", s->index);
+    lac_cuda_request_define(r, "LAC_INDEX_BITS", s->entry_bits);
+    lac_cuda_request_define(r, "LAC_INDEX_SHARED", s->shared_index);
+    lac_cuda_request_define(r, "LAC_CHUNK_INPUTS", s->chunk_inputs);
+    lac_cuda_request_define(r, "LAC_CHUNK_STEPS", s->chunk_steps);
+    if (s->mma) {
+        lac_cuda_request_define(r, "LAC_UNIT_GROUPS", s->unit_groups);
+    } else {
+        lac_cuda_request_define(r, "LAC_STEP_GROUPS", s->step_groups);
+        lac_cuda_request_define(r, "LAC_GROUP_STEPS", s->group_steps);
+        lac_cuda_request_define(r, "LAC_X_WIDE", s->wide);
+    }
+}
+
+static lac_status request_for(const lac_problem *problem, bool mma, lac_cuda_request *request)
+{
+    lac_vector_shape shape;
+    if (!lac_vector_shape_make(problem, mma, &shape))
+        return lac_fail(LAC_STATUS_INTERNAL, "m is %lld; the kernel does not apply to this problem", (long long)problem->m);
+    lac_cuda_request_begin(request, mma ? "vector_mma.cu" : "vector.cu", mma ? "lac_vector_mma" : "lac_vector");
+    lac_cuda_request_define_problem(request, problem);
+    define_shape(request, problem, &shape);
+    return LAC_STATUS_OK;
+}
+
+static lac_status gather_requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
+{
+    *count = 1;
+    return request_for(problem, false, &requests[0]);
+}
+
+static lac_status spread_requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
+{
+    *count = 1;
+    return request_for(problem, true, &requests[0]);
+}
+
+const lac_cuda_flow lac_cuda_gather_flow = {gather_requests};
+const lac_cuda_flow lac_cuda_spread_flow = {spread_requests};
+
+/* ---- cost */
+
+static double blocks_of(const lac_weight *w, const lac_vector_shape *s)
+{
+    int64_t rows = (int64_t)LAC_VECTOR_ROWS * s->row_warps;
+    return (double)((w->geometry.n + rows - 1) / rows * s->split);
+}
+
+/* Tiles in all; of free columns each row block is taken to need the mean. */
+static double tiles_of(const lac_weight *w, const lac_vector_shape *s)
+{
+    double row_blocks = (double)((w->geometry.n + LAC_VECTOR_ROWS - 1) / LAC_VECTOR_ROWS);
+    if (s->index != LAC_VECTOR_INDEX_COLUMNS) return row_blocks * (double)s->steps;
+    double slots = (double)w->kept / (double)w->geometry.n;
+    return row_blocks * (slots / s->slots + 0.5 * s->chunks);
+}
+
+/* Warp instructions and bytes of shared memory of one tile, as the kernels' inner loops have them. */
+static void count_gather(const lac_problem *problem, const lac_vector_shape *s, double *instructions, double *shared)
+{
+    double words = s->wide ? s->tokens : (s->tokens + 1) / 2;
+    bool narrow_w = problem->weight->dtype != LAC_DTYPE_F32;
+    double find = s->index == LAC_VECTOR_INDEX_NONE ? 0 : s->index == LAC_VECTOR_INDEX_BITMASK ? 6 : 3;
+    double loads = s->shared_index ? (words + 3) / 4 : words;
+    /* Conversions run at half the rate of FMAs. */
+    double each = find + loads + s->tokens + 2.0 * narrow_w + (s->wide ? 0.0 : 2.0 * s->tokens);
+    /* Random words of one group hit the same bank now and then when it is longer than the banks are many. */
+    double conflicts = s->index == LAC_VECTOR_INDEX_COLUMNS ? 3.5
+                       : s->group_inputs > 64               ? 2.5
+                       : s->group_inputs > 32               ? 1.7
+                                                            : 1.0;
+    *instructions = s->slots * each + 4.0 * (s->value_loads + s->index_words) + 30.0;
+    *shared = 128.0 * s->slots * (s->shared_index ? loads : loads * conflicts);
+}
+
+static void count_mma(const lac_vector_shape *s, double *instructions, double *shared)
+{
+    double units = s->unit_groups, inputs = 4.0 * ((int)(units * s->group_inputs + 3) / 4);
+    double mmas = inputs / 4, tiles = (s->tokens + 7) / 8;
+    double clear = s->unit_groups * s->group_slots < inputs / 2 ? s->slots : 2.0 * inputs;
+    double find = s->index == LAC_VECTOR_INDEX_BITMASK ? 8.0 : 5.5;
+    *instructions =
+        s->slots * (find + 1.0) + clear + 2.0 * inputs + mmas * tiles * 6.0 + 4.0 * (s->value_loads + s->index_words) + 40.0;
+    *shared = 128.0 * (s->slots + clear + 2.0 * inputs + 2.0 * mmas * tiles);
+}
+
+lac_cost lac_cuda_vector_cost(const lac_problem *problem)
+{
+    const lac_weight *w = problem->weight;
+    const lac_plan_options *o = &problem->options;
+    const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
+    lac_vector_shape s;
+    if (!lac_vector_shape_make(problem, is_mma(problem), &s)) return (lac_cost){.seconds = 1e30, .bound = "memory"};
+    double instructions, shared, tiles = tiles_of(w, &s), blocks = blocks_of(w, &s), m = (double)problem->m;
+    if (s.mma)
+        count_mma(&s, &instructions, &shared);
+    else
+        count_gather(problem, &s, &instructions, &shared);
+    double weight_bytes = tiles * (s.step_bytes + (s.shared_index ? 16.0 * ((s.index_words + 3) / 4) : 0.0));
+    double x_bytes = m * (double)w->geometry.k * (double)lac_dtype_size(o->x_dtype);
+    double y_bytes = m * (double)w->geometry.n * (double)lac_dtype_size(o->y_dtype) * (o->has_residual ? 2 : 1);
+    lac_gpu_work work = {.memory_bytes = weight_bytes + x_bytes + y_bytes,
+                         .l2_bytes = weight_bytes + x_bytes * blocks / s.split,
+                         .shared_bytes = tiles * shared + blocks * s.shared_bytes,
+                         .instructions = tiles * instructions + blocks * s.shared_bytes / 256.0,
+                         .mma_flops =
+                             s.mma ? tiles * 2.0 * 32 * 16 * s.unit_groups * s.group_inputs / 4 * ((s.tokens + 7) / 8) * 8 : 0,
+                         .blocks = blocks,
+                         .blocks_at_once = blocks, /* all SMs draw on one memory: a part-filled wave costs little */
+                         .fill_seconds = 0.5e-6,
+                         .launches = 1};
+    return lac_model_gpu_cost(rates, &work);
+}
+
+/* ---- preparing */
+
+static lac_status upload(const vector_state *state, const char *what, const void *host, uint64_t bytes, lac_cu_pointer *out)
+{
+    return host && bytes ? lac_cuda_upload(state->device, what, host, bytes, out) : LAC_STATUS_OK;
+}
+
+static const void *pointer_of(lac_cu_pointer pointer) { return (const void *)(uintptr_t)pointer; }
+
+static lac_status upload_weight(vector_state *state, const lac_weight *w, const lac_vector_shape *s,
+                                const lac_vector_tiled *tiled)
+{
+    uint64_t tiles = (uint64_t)tiled->tile_count;
+    uint64_t row_blocks = (uint64_t)((w->geometry.n + LAC_VECTOR_ROWS - 1) / LAC_VECTOR_ROWS);
+    const lac_span *rows = &w->part[LAC_PART_ROW_PERM], *cols = &w->part[LAC_PART_COL_PERM];
+    lac_status status = upload(state, "re-tiled weight", tiled->tiles, tiles * (uint64_t)s->step_bytes, &state->tiles);
+    if (!status)
+        status = upload(state, "index of the weight", tiled->index, tiles * (uint64_t)((s->index_words + 3) / 4 * 4) * 4,
+                        &state->index);
+    if (!status)
+        status = upload(state, "chunks of the weight", tiled->begin, row_blocks * (uint64_t)(s->chunks + 1) * 4, &state->begin);
+    if (!status) status = upload(state, "row permutation", rows->data, rows->bytes, &state->row_perm);
+    if (!status) status = upload(state, "column permutation", cols->data, cols->bytes, &state->col_perm);
+    state->weight = (lac_vector_weight){.tiles = pointer_of(state->tiles),
+                                        .index = pointer_of(state->index),
+                                        .begin = pointer_of(state->begin),
+                                        .row_perm = pointer_of(state->row_perm),
+                                        .col_perm = pointer_of(state->col_perm),
+                                        .steps = (int)s->steps,
+                                        .chunks = s->chunks,
+                                        .rows = (int)w->geometry.n,
+                                        .cols = (int)w->geometry.k};
+    return status;
+}
+
+static lac_status prepare_state(const lac_problem *problem, const lac_vector_shape *s, vector_state *state)
+{
+    lac_cuda_request request;
+    lac_status status = request_for(problem, s->mma, &request);
+    if (!status) status = lac_cuda_program_get(problem->device, &request, s->shared_bytes, &state->launch.function);
+    lac_vector_tiled tiled = {0};
+    if (!status) status = lac_vector_tile(problem->weight, s, &tiled);
+    if (!status) status = upload_weight(state, problem->weight, s, &tiled);
+    lac_vector_tiled_release(&tiled);
+    state->launch.grid[0] = (unsigned)blocks_of(problem->weight, s);
+    state->launch.grid[1] = state->launch.grid[2] = 1;
+    state->launch.block = (unsigned)(32 * s->row_warps * s->k_warps);
+    state->launch.shared_bytes = s->shared_bytes;
+    state->launch.cluster = (unsigned)s->split;
+    return status;
+}
+
+lac_status lac_cuda_vector_prepare(const lac_problem *problem, void **out)
+{
+    lac_vector_shape shape;
+    if (!lac_vector_shape_make(problem, is_mma(problem), &shape))
+        return lac_fail(LAC_STATUS_INTERNAL, "m is %lld; the kernel does not apply to this problem", (long long)problem->m);
+    vector_state *state = lac_allocate_zeroed(sizeof *state);
+    if (!state) return lac_fail_memory("plan of a kernel for few tokens", sizeof *state);
+    state->device = problem->device;
+    lac_status status = prepare_state(problem, &shape, state);
+    if (status)
+        lac_cuda_vector_release(state);
+    else
+        *out = state;
+    return status;
+}
+
+void lac_cuda_vector_release(void *opaque)
+{
+    vector_state *state = opaque;
+    if (!state) return;
+    lac_cuda_free(state->device, state->tiles);
+    lac_cuda_free(state->device, state->index);
+    lac_cuda_free(state->device, state->begin);
+    lac_cuda_free(state->device, state->row_perm);
+    lac_cuda_free(state->device, state->col_perm);
+    lac_release(state);
+}
+
+/* ---- executing */
+
+lac_status lac_cuda_vector_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
+{
+    const vector_state *state = opaque;
+    lac_gpu_call gpu_call;
+    lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
+    if (status) return status;
+    lac_vector_weight weight = state->weight;
+    return lac_cuda_launch_on(problem->device, &state->launch, call->stream, (void *[]){&gpu_call, &weight});
+}

@@ -1,0 +1,186 @@
+/* vector_shape.c - the constants of kernels/vector.cu and kernels/vector_mma.cu for a problem: how the pattern comes down to
+ * groups, how many kept weights make a step, how blocks and warps share the work. vector.c asks for it. */
+#include "core/dtype.h"
+#include "cuda/runtime.h"
+#include "cuda/vector_tile.h"
+#include "format/weight.h"
+
+/* Groups of more inputs are cut like free columns: a group must fit shared memory for every number of tokens. */
+enum { MOST_GROUP_INPUTS = 1024, MOST_BITMASK_INPUTS = 32, MOST_UNIT_INPUTS = 64 };
+/* Shared memory of a block for x, when two blocks are to live on a multiprocessor of an H200. */
+enum { GATHER_X_BYTES = 96 * 1024, MMA_X_BYTES = 64 * 1024 };
+
+static int divide_up(int64_t a, int64_t b) { return (int)((a + b - 1) / b); }
+static int least(int a, int b) { return a < b ? a : b; }
+static int most(int a, int b) { return a > b ? a : b; }
+
+static int bits_for(int values)
+{
+    int bits = 0;
+    while (1 << bits < values) ++bits;
+    return bits;
+}
+
+/* From the family to N of M inputs, or to columns. */
+static void lower_pattern(const lac_weight *w, lac_vector_shape *s)
+{
+    const lac_geometry *g = &w->geometry;
+    bool rows_share = g->unit_n % LAC_VECTOR_ROWS == 0 || g->row_groups == 1;
+    s->shared_index = !s->mma && w->pattern.family != LAC_FAMILY_VNM && rows_share;
+    int64_t slots = g->slot_n * g->unit_k, inputs = g->group_m * g->unit_k;
+    s->group_steps = s->step_groups = 1;
+    if (g->is_free || inputs > MOST_GROUP_INPUTS) {
+        s->index = LAC_VECTOR_INDEX_COLUMNS;
+        s->entry_bits = 16;
+        s->group_inputs = 1;
+        return;
+    }
+    s->group_slots = (int)slots;
+    s->group_inputs = (int)inputs;
+    s->entry_bits = bits_for(s->group_inputs);
+    if (slots == inputs)
+        s->index = LAC_VECTOR_INDEX_NONE;
+    else if (inputs <= MOST_BITMASK_INPUTS && s->entry_bits * slots > inputs)
+        s->index = LAC_VECTOR_INDEX_BITMASK;
+    else
+        s->index = LAC_VECTOR_INDEX_PACKED;
+    if (s->index == LAC_VECTOR_INDEX_NONE) s->shared_index = false;
+}
+
+static int index_words(const lac_vector_shape *s, int slots)
+{
+    if (s->index == LAC_VECTOR_INDEX_NONE) return 0;
+    int bits = s->index == LAC_VECTOR_INDEX_BITMASK ? slots / s->group_slots * s->group_inputs : slots * s->entry_bits;
+    return divide_up(bits, 32);
+}
+
+static int bytes_of_step(const lac_vector_shape *s, int slots)
+{
+    return divide_up(slots * s->value_bytes, 16) * 512 + (s->shared_index ? 0 : index_words(s, slots) * 128);
+}
+
+/* As many groups in a step as bring the fewest bytes a kept weight, of at most `limit` slots; ties go to more. */
+static void choose_gather_step(lac_vector_shape *s)
+{
+    int load = 16 / s->value_bytes, limit = 4 * load;
+    if (s->index == LAC_VECTOR_INDEX_COLUMNS || s->index == LAC_VECTOR_INDEX_NONE) {
+        /* No groups, or none that matter: steps of a few whole loads. */
+        s->slots = s->group_slots = 4 * load / (s->index == LAC_VECTOR_INDEX_NONE ? 1 : 2);
+        if (s->index == LAC_VECTOR_INDEX_NONE) s->group_inputs = s->slots;
+        return;
+    }
+    if (s->group_slots > limit && s->index == LAC_VECTOR_INDEX_PACKED) {
+        s->group_steps = divide_up(s->group_slots, limit);
+        s->slots = divide_up(s->group_slots, s->group_steps);
+        return;
+    }
+    s->step_groups = 1;
+    for (int groups = 2; groups * s->group_slots <= limit; ++groups) {
+        int now = bytes_of_step(s, groups * s->group_slots), best = bytes_of_step(s, s->step_groups * s->group_slots);
+        if (now * s->step_groups <= best * groups) s->step_groups = groups;
+    }
+    s->slots = s->step_groups * s->group_slots;
+}
+
+/* False where spreading costs more than it brings: many inputs for few kept ones, or a lane's share too large. */
+static bool choose_mma_step(lac_vector_shape *s)
+{
+    bool indexed = s->index == LAC_VECTOR_INDEX_PACKED || s->index == LAC_VECTOR_INDEX_BITMASK;
+    if (!indexed || s->group_inputs > MOST_UNIT_INPUTS || s->group_slots > 16) return false;
+    s->unit_groups = most(1, least(32 / s->group_inputs, 8 / s->group_slots));
+    s->slots = 4 * s->unit_groups * s->group_slots;
+    return true;
+}
+
+static int step_inputs(const lac_vector_shape *s) { return (s->mma ? 4 * s->unit_groups : s->step_groups) * s->group_inputs; }
+
+/* Bytes of x that an input takes in shared memory (mma: one input of a unit, padding apart). */
+static int x_bytes_of_input(const lac_vector_shape *s)
+{
+    if (s->mma) return divide_up(s->tokens, 8) * 16;
+    int words = s->wide ? s->tokens : divide_up(s->tokens, 2);
+    if (s->shared_index && words > 2) words = divide_up(words, 4) * 4;
+    return words * 4;
+}
+
+static int x_bytes_of_step(const lac_vector_shape *s)
+{
+    if (!s->mma) return step_inputs(s) * x_bytes_of_input(s);
+    return 4 * divide_up(s->unit_groups * s->group_inputs, 4) * 4 * x_bytes_of_input(s);
+}
+
+/* Warps and blocks: enough of them to keep every multiprocessor loading, no more blocks that read x than that needs. */
+static void choose_grid(const lac_weight *w, const lac_cuda_target *target, lac_vector_shape *s)
+{
+    int row_blocks = divide_up(w->geometry.n, LAC_VECTOR_ROWS), multiprocessors = target->multiprocessors;
+    s->row_warps = s->mma || s->tokens > 2 ? 2 : 1;
+    if (row_blocks < 2) s->row_warps = 1;
+    int tiles = divide_up(row_blocks, s->row_warps);
+    s->k_warps = s->row_warps == 2 ? 4 : 2 * tiles >= 3 * multiprocessors ? 8 : 16;
+    s->blocks = s->row_warps * s->k_warps <= 8 ? 2 : 1;
+    s->split = 1;
+    int wanted = s->blocks * multiprocessors * 3 / 4;
+    int64_t steps = s->steps ? s->steps : divide_up(w->geometry.selected, s->slots);
+    while (target->arch >= 90 && s->split < 8 && tiles * s->split < wanted && steps >= 2 * s->split * s->k_warps) s->split *= 2;
+    while (s->k_warps > 1 && s->k_warps * s->split > steps) s->k_warps /= 2;
+}
+
+/* Chunks of x: as few as shared memory allows, a multiple of the split, and of equal size. */
+static bool choose_chunks(const lac_weight *w, const lac_cuda_target *target, lac_vector_shape *s)
+{
+    int warps = s->row_warps * s->k_warps, strips = 0;
+    if (s->mma) strips = warps * divide_up(s->unit_groups * s->group_inputs, 4) * 4 * 128;
+    int64_t room = (int64_t)target->shared_per_block - strips;
+    int64_t budget = s->mma ? MMA_X_BYTES : GATHER_X_BYTES;
+    if (budget > room) budget = room;
+    int64_t x_bytes;
+    if (s->index == LAC_VECTOR_INDEX_COLUMNS) {
+        int64_t fit = budget / x_bytes_of_input(s);
+        if (fit > 65536) fit = 65536;
+        if (fit < 1) return false;
+        s->chunks = divide_up(divide_up(w->geometry.k, s->split), fit) * s->split;
+        s->chunk_inputs = divide_up(w->geometry.k, s->chunks);
+        x_bytes = (int64_t)s->chunk_inputs * x_bytes_of_input(s);
+    } else {
+        int64_t fit = budget / x_bytes_of_step(s) * s->group_steps;
+        if (fit < 1) return false;
+        int64_t share = divide_up(s->steps, s->split);
+        int64_t chunks = divide_up(share, fit);
+        s->chunk_steps = divide_up(divide_up(share, chunks), s->group_steps) * s->group_steps;
+        s->chunks = divide_up(s->steps, s->chunk_steps);
+        s->chunk_inputs = s->chunk_steps / s->group_steps * step_inputs(s);
+        x_bytes = (int64_t)s->chunk_steps / s->group_steps * x_bytes_of_step(s);
+    }
+    int64_t sums = (int64_t)warps * s->tokens * LAC_VECTOR_ROWS * 4;
+    s->shared_bytes = (unsigned)((x_bytes > sums ? x_bytes : sums) + strips);
+    return s->shared_bytes <= target->shared_per_block;
+}
+
+bool lac_vector_shape_make(const lac_problem *problem, bool mma, lac_vector_shape *out)
+{
+    const lac_weight *w = problem->weight;
+    const lac_plan_options *o = &problem->options;
+    const lac_cuda_target *target = lac_cuda_target_of(problem->device);
+    if (problem->m < 1 || problem->m > LAC_VECTOR_MOST_TOKENS || w->geometry.n < 1 || w->geometry.k < 1) return false;
+    if (w->kept < 1) return false;
+    lac_vector_shape s = {.mma = mma, .tokens = (int)problem->m, .value_bytes = (int)lac_dtype_size(w->dtype)};
+    bool narrow = o->x_dtype == LAC_DTYPE_F16 || o->x_dtype == LAC_DTYPE_BF16;
+    s.wide = !narrow || s.tokens <= 2;
+    lower_pattern(w, &s);
+    if (mma) {
+        if (target->arch < 80 || !narrow || o->x_dtype != w->dtype || !choose_mma_step(&s)) return false;
+    } else {
+        choose_gather_step(&s);
+    }
+    s.value_loads = divide_up(s.slots * s.value_bytes, 16);
+    s.index_words = index_words(&s, s.slots);
+    s.step_bytes = bytes_of_step(&s, s.slots);
+    if (s.index != LAC_VECTOR_INDEX_COLUMNS) {
+        int64_t groups = divide_up(w->geometry.k, s.group_inputs);
+        s.steps = mma ? divide_up(groups, 4 * s.unit_groups) : (int64_t)divide_up(groups, s.step_groups) * s.group_steps;
+    }
+    choose_grid(w, target, &s);
+    if (!choose_chunks(w, target, &s)) return false;
+    *out = s;
+    return true;
+}
