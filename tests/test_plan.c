@@ -142,6 +142,22 @@ static void sizes_around_the_tiles(void **state)
     }
 }
 
+/* Groups of every index width, whole and ragged, and the numbers of tokens and outputs at which permute pads. */
+static void groups_of_every_width(void **state)
+{
+    (void)state;
+    static const char *const groups[] = {"1:1", "1:2",  "2:3",  "2:4",  "4:5",  "1:8",
+                                         "7:9", "4:16", "5:17", "8:32", "3:33", "9:64"};
+    static const int64_t outputs[] = {1, 8, 15, 17, 33};
+    static const int64_t inputs[] = {1, 31, 64, 65, 130};
+    test_random random = test_random_make("widths", 0);
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; ++g) {
+        for (int64_t m = 1; m <= 9; ++m) check_size(&random, groups[g], m, 19, 70);
+        for (size_t i = 0; i < 5; ++i) check_size(&random, groups[g], 3, outputs[i], 66);
+        for (size_t i = 0; i < 5; ++i) check_size(&random, groups[g], 6, 18, inputs[i]);
+    }
+}
+
 /* ---- what is not finite */
 
 static void nonfinite_case(test_random *random, int64_t index, void *user)
@@ -356,6 +372,7 @@ int main(void)
         test_of_cases(random_problems),
         cmocka_unit_test(every_combination),
         cmocka_unit_test(sizes_around_the_tiles),
+        cmocka_unit_test(groups_of_every_width),
         test_of_cases(infinities_and_nans_propagate),
         cmocka_unit_test(c_is_not_read_when_beta_is_zero),
         cmocka_unit_test(fp16_results_overflow_to_infinity),

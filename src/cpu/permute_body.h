@@ -170,10 +170,10 @@ typedef struct lac_permute_index {
 
 LAC_INLINE lac_permute_inputs lac_permute_load(const int bits, const float *x)
 {
+    const int registers = bits > 2 ? (1 << bits) / 4 : 1;
     lac_permute_inputs in;
     LAC_UNROLL
-    for (int i = 0; i < (bits > 4 ? 8 : bits > 3 ? 4 : bits > 2 ? 2 : 1); ++i)
-        in.x[i / 4].val[i % 4] = vreinterpretq_u8_f32(vld1q_f32(x + 4 * i));
+    for (int i = 0; i < registers; ++i) in.x[i / 4].val[i % 4] = vreinterpretq_u8_f32(vld1q_f32(x + 4 * i));
     return in;
 }
 
