@@ -55,6 +55,7 @@ typedef struct bench_row {
     int64_t is_dense;    /* 1: a kernel that ignores the sparsity          */
     int64_t runs;        /* timed calls                                    */
     double dense_spread;
+    char levels[192]; /* "memory=12.5 l2=3.1 ...": the model's levels, in microseconds */
 } bench_row;
 
 typedef struct bench_rows {

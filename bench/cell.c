@@ -270,6 +270,17 @@ static void fill_rates(bench_row *row, const bench_contender *c, const bench_ses
     row->share_of_ceiling = row->ceiling_us / row->time_us;
 }
 
+/* The levels of the performance model, for whoever fits its constants. */
+static void fill_levels(bench_row *row, const bench_contender *c)
+{
+    lac_level_info level = {.size = sizeof level};
+    size_t length = 0;
+    if (c->role != BENCH_ROLE_KERNEL) return;
+    for (size_t i = 0; length < sizeof row->levels && !lac_plan_explain(c->handles[0], i, &level); i++)
+        length += (size_t)snprintf(row->levels + length, sizeof row->levels - length, "%s%s=%.4g", i ? " " : "", level.name,
+                                   1e6 * level.seconds);
+}
+
 static void hand_out(cell *all, const bench_contender *c, const bench_contender *dense)
 {
     static const char *const precisions[] = {"default", "strict", "fast", "tf32"};
@@ -308,6 +319,7 @@ static void hand_out(cell *all, const bench_contender *c, const bench_contender 
     snprintf(row.name, sizeof row.name, "%s", p->shape->name);
     snprintf(row.bound, sizeof row.bound, "%s", c->role == BENCH_ROLE_KERNEL && c->plan.bound ? c->plan.bound : "");
     fill_rates(&row, c, session);
+    fill_levels(&row, c);
     session->rows++;
     if (session->options->on_row) session->options->on_row(session->options->user, &row);
 }

@@ -7,10 +7,12 @@
  * and finds a wrong tile wherever it lies. Before the call Y is filled with NaN, so what was never written is found too. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness.h"
+#include "parallel.h"
 
 /* The oracle does some 10^8 products a second: so many for one problem. */
 #define ORACLE_PRODUCTS 4e7
@@ -39,11 +41,18 @@ static void choose_tokens(bench_oracle *o, int64_t m, bench_random *random)
     qsort(o->tokens, (size_t)o->samples, sizeof *o->tokens, compare_tokens);
 }
 
-static lac_status ask_oracle(bench_problem *p)
+/* The sampled tokens [begin, end): each thread asks a plan of its own. */
+typedef struct question {
+    bench_problem *problem;
+    atomic_int status; /* of one that failed */
+} question;
+
+static lac_status ask_some(bench_problem *p, int64_t begin, int64_t end)
 {
     bench_oracle *o = &p->oracle;
-    float *rows = malloc((size_t)(o->samples * p->k) * sizeof *rows);
-    void *image = malloc((size_t)(o->samples * p->k) * lac_dtype_size(p->dtype));
+    int64_t count = end - begin;
+    float *rows = malloc((size_t)(count * p->k) * sizeof *rows);
+    void *image = malloc((size_t)(count * p->k) * lac_dtype_size(p->dtype));
     lac_plan_options options = {.size = sizeof options,
                                 .x_dtype = p->dtype,
                                 .y_dtype = p->dtype,
@@ -52,18 +61,43 @@ static lac_status ask_oracle(bench_problem *p)
                                 .threads = 1};
     lac_plan *plan = NULL;
     lac_status status =
-        rows && image ? lac_plan_create(p->session->host, p->weight, o->samples, &options, &plan) : LAC_STATUS_OUT_OF_MEMORY;
+        rows && image ? lac_plan_create(p->session->host, p->weight, count, &options, &plan) : LAC_STATUS_OUT_OF_MEMORY;
     if (!status) {
-        for (int64_t i = 0; i < o->samples; i++)
-            memcpy(rows + i * p->k, p->x + o->tokens[i] * p->k, (size_t)p->k * sizeof *rows);
-        bench_image_fill(image, p->dtype, LAC_LAYOUT_TOKEN_MAJOR, rows, o->samples, p->k);
+        for (int64_t i = 0; i < count; i++)
+            memcpy(rows + i * p->k, p->x + o->tokens[begin + i] * p->k, (size_t)p->k * sizeof *rows);
+        for (int64_t i = 0; i < count * p->k; i++) bench_element_store(image, p->dtype, i, rows[i]);
         lac_execute_args args = {.size = sizeof args, .x = image};
-        status = lac_plan_reference(plan, &args, o->y, o->bound, p->n);
+        status = lac_plan_reference(plan, &args, o->y + begin * p->n, o->bound + begin * p->n, p->n);
     }
     lac_plan_free(plan);
     free(rows);
     free(image);
     return status;
+}
+
+static void ask_range(void *user, int64_t begin, int64_t end)
+{
+    question *q = user;
+    lac_status status = begin < end ? ask_some(q->problem, begin, end) : LAC_STATUS_OK;
+    if (status) atomic_store(&q->status, (int)status);
+}
+
+static lac_status ask_oracle(bench_problem *p)
+{
+    question q = {.problem = p};
+    bench_parallel(p->oracle.samples, 1, ask_range, &q);
+    return (lac_status)atomic_load(&q.status);
+}
+
+/* Inputs [begin, end) of W^T signs. */
+static void project(void *user, int64_t begin, int64_t end)
+{
+    bench_problem *p = user;
+    const bench_oracle *o = &p->oracle;
+    for (int64_t j = 0; j < p->n; j++) {
+        const float *row = p->w + j * p->k;
+        for (int64_t i = begin; i < end; i++) o->projected[i] += (double)(o->signs[j] * row[i]);
+    }
 }
 
 lac_status bench_oracle_open(bench_problem *p, uint64_t seed)
@@ -81,12 +115,8 @@ lac_status bench_oracle_open(bench_problem *p, uint64_t seed)
     lac_status status = LAC_STATUS_OUT_OF_MEMORY;
     if (o->tokens && o->y && o->bound && o->signs && o->projected) {
         choose_tokens(o, p->m, &random);
-        for (int64_t j = 0; j < p->n; j++) {
-            o->signs[j] = bench_random_next(&random) & 1 ? 1 : -1;
-            const float *row = p->w + j * p->k;
-            if (o->samples < p->m)
-                for (int64_t i = 0; i < p->k; i++) o->projected[i] += (double)(o->signs[j] * row[i]);
-        }
+        for (int64_t j = 0; j < p->n; j++) o->signs[j] = bench_random_next(&random) & 1 ? 1 : -1;
+        if (o->samples < p->m) bench_parallel(p->k, 256, project, p);
         status = ask_oracle(p);
     }
     if (status) bench_oracle_close(o);
@@ -148,25 +178,54 @@ static double resolution(lac_dtype dtype)
     return dtype == LAC_DTYPE_F32 ? 0x1p-24 : dtype == LAC_DTYPE_F16 ? 0x1p-11 : 0x1p-8;
 }
 
+typedef struct summing {
+    const bench_contender *c;
+    const void *y;
+    double *got, *want; /* [m] */
+} summing;
+
+/* Tokens [begin, end); Y is read in the order in which it lies. */
+static void sum_tokens(void *user, int64_t begin, int64_t end)
+{
+    const summing *s = user;
+    const bench_problem *p = s->c->problem;
+    const float *signs = p->oracle.signs;
+    for (int64_t token = begin; token < end; token++) {
+        double sum = 0;
+        for (int64_t i = 0; i < p->k; i++) sum += (double)p->x[token * p->k + i] * p->oracle.projected[i];
+        s->want[token] = sum;
+        s->got[token] = 0;
+        if (s->c->layout != LAC_LAYOUT_TOKEN_MAJOR) continue;
+        for (int64_t j = 0; j < p->n; j++) s->got[token] += (double)signs[j] * load(s->c, s->y, token, j);
+    }
+    if (s->c->layout == LAC_LAYOUT_TOKEN_MAJOR) return;
+    for (int64_t j = 0; j < p->n; j++)
+        for (int64_t token = begin; token < end; token++) s->got[token] += (double)signs[j] * load(s->c, s->y, token, j);
+}
+
 static int check_sums(const bench_contender *c, const void *y, const tally *sums, char *why, size_t why_size)
 {
     const bench_problem *p = c->problem;
-    const bench_oracle *o = &p->oracle;
     double error = sqrt(sums->error_squares / (double)sums->elements);
     double least = resolution(c->dtype) * sqrt(sums->value_squares / (double)sums->elements);
     double allowed = 8 * sqrt((double)p->n) * (error > least ? error : least);
-    for (int64_t token = 0; token < p->m; token++) {
-        double got = 0, want = 0;
-        for (int64_t j = 0; j < p->n; j++) got += (double)o->signs[j] * load(c, y, token, j);
-        for (int64_t i = 0; i < p->k; i++) want += (double)p->x[token * p->k + i] * o->projected[i];
-        if (!(fabs(got - want) <= allowed)) {
-            snprintf(why, why_size,
-                     "the outputs of token %" PRId64 " add up to %.9g with random signs; that must be %.9g within %.3g", token,
-                     got, want, allowed);
-            return 0;
-        }
+    summing s = {c, y, malloc((size_t)p->m * sizeof *s.got), malloc((size_t)p->m * sizeof *s.want)};
+    int64_t wrong = -1;
+    if (s.got && s.want) {
+        bench_parallel(p->m, 16, sum_tokens, &s);
+        for (int64_t token = p->m - 1; token >= 0; token--)
+            if (!(fabs(s.got[token] - s.want[token]) <= allowed)) wrong = token;
     }
-    return 1;
+    int right = s.got && s.want && wrong < 0;
+    if (wrong >= 0)
+        snprintf(why, why_size,
+                 "the outputs of token %" PRId64 " add up to %.9g with random signs; that must be %.9g within %.3g", wrong,
+                 s.got[wrong], s.want[wrong], allowed);
+    else if (!right)
+        snprintf(why, why_size, "there is no memory to check it with");
+    free(s.got);
+    free(s.want);
+    return right;
 }
 
 int bench_check(bench_contender *c, const void *y, char *why, size_t why_size)

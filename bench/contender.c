@@ -31,7 +31,11 @@ lac_status bench_ring_open(bench_ring *ring, const bench_problem *problem, lac_d
             if (y) backend->release(y, ring->y_bytes);
             break;
         }
-        backend->upload(x, image, ring->x_bytes);
+        if (ring->count)
+            backend->copy(x, ring->x[0], ring->x_bytes);
+        else
+            backend->upload(x, image, ring->x_bytes);
+        if (backend->kind != LAC_DEVICE_KIND_CPU) continue;
         /* Any numbers will do for Y, but its pages must be there before the clock runs. */
         for (size_t at = 0; at < ring->y_bytes; at += ring->x_bytes) {
             size_t left = ring->y_bytes - at;

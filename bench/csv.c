@@ -53,7 +53,8 @@ static const column columns[] = {COLUMN(device, TEXT, 0),
                                  COLUMN(bound, TEXT, 1),
                                  COLUMN(is_dense, WHOLE, 1),
                                  COLUMN(runs, WHOLE, 1),
-                                 COLUMN(dense_spread, NUMBER, 1)};
+                                 COLUMN(dense_spread, NUMBER, 1),
+                                 COLUMN(levels, TEXT, 1)};
 #define COLUMN_COUNT (sizeof columns / sizeof *columns)
 
 /* ---- writing */

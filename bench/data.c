@@ -5,10 +5,17 @@
 #include <math.h>
 #include <string.h>
 
+#include "parallel.h"
+
+/* Elements that are worth a thread. */
+enum { A_THREADS_WORTH = 1 << 18 };
+
+#define STEP UINT64_C(0x9e3779b97f4a7c15)
+
 /* splitmix64: every seed gives a good stream, and the stream is the same on every machine. */
 uint64_t bench_random_next(bench_random *random)
 {
-    uint64_t z = random->state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = random->state += STEP;
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
@@ -30,10 +37,32 @@ static double normal_quantile(double p)
     return (low + high) / 2;
 }
 
+static float quantiles[QUANTILES + 1];
+
+typedef struct drawing {
+    uint64_t state;
+    float *values;
+    int64_t count;
+} drawing;
+
+/* Pairs [begin, end): the state before a pair is known, since each draw adds the same to it. */
+static void draw_pairs(void *user, int64_t begin, int64_t end)
+{
+    const drawing *d = user;
+    bench_random random = {d->state + (uint64_t)begin * STEP};
+    for (int64_t i = 2 * begin; i < 2 * end; i += 2) {
+        uint64_t bits = bench_random_next(&random);
+        for (int64_t j = i; j < i + 2 && j < d->count; j++, bits >>= 32) {
+            uint32_t at = (uint32_t)(bits & 0xfff), part = (uint32_t)(bits >> 12 & 0xfffff);
+            float share = (float)part * 0x1p-20f;
+            d->values[j] = quantiles[at] + (quantiles[at + 1] - quantiles[at]) * share;
+        }
+    }
+}
+
 /* A uniform number through the inverse of the distribution, linear between the quantiles of a table; tails end at 3.8. */
 void bench_random_gaussian(bench_random *random, float *values, int64_t count)
 {
-    static float quantiles[QUANTILES + 1];
     static int ready;
     if (!ready) {
         for (int i = 0; i <= QUANTILES; i++) {
@@ -42,14 +71,9 @@ void bench_random_gaussian(bench_random *random, float *values, int64_t count)
         }
         ready = 1;
     }
-    for (int64_t i = 0; i < count; i += 2) {
-        uint64_t bits = bench_random_next(random);
-        for (int64_t j = i; j < i + 2 && j < count; j++, bits >>= 32) {
-            uint32_t at = (uint32_t)(bits & 0xfff), part = (uint32_t)(bits >> 12 & 0xfffff);
-            float share = (float)part * 0x1p-20f;
-            values[j] = quantiles[at] + (quantiles[at + 1] - quantiles[at]) * share;
-        }
-    }
+    int64_t pairs = (count + 1) / 2;
+    bench_parallel(pairs, A_THREADS_WORTH, draw_pairs, &(drawing){random->state, values, count});
+    random->state += (uint64_t)pairs * STEP;
 }
 
 static uint16_t to_bf16(float value)
@@ -79,10 +103,11 @@ static uint16_t to_f16(float value)
 
 static float from_f16(uint16_t half)
 {
-    uint32_t exponent = half >> 10 & 31, fraction = half & 1023;
-    float magnitude = exponent == 0    ? ldexpf((float)fraction, -24)
-                      : exponent == 31 ? (fraction ? NAN : INFINITY)
-                                       : ldexpf((float)(1024 + fraction), (int)exponent - 25);
+    uint32_t exponent = half >> 10 & 31, fraction = half & 1023, bits = (exponent + 112) << 23 | fraction << 13;
+    float magnitude;
+    memcpy(&magnitude, &bits, sizeof magnitude);
+    if (exponent == 0) magnitude = (float)fraction * 0x1p-24f;
+    if (exponent == 31) magnitude = fraction ? NAN : INFINITY;
     return half & 0x8000 ? -magnitude : magnitude;
 }
 
@@ -105,11 +130,55 @@ float bench_element_load(const void *data, lac_dtype dtype, int64_t index)
     return value;
 }
 
+typedef struct filling {
+    void *image;
+    lac_dtype dtype;
+    const float *x; /* [tokens][features] */
+    int64_t tokens, features;
+} filling;
+
+static void fill_rows(void *user, int64_t begin, int64_t end)
+{
+    const filling *f = user;
+    for (int64_t i = begin * f->features; i < end * f->features; i++) bench_element_store(f->image, f->dtype, i, f->x[i]);
+}
+
+/* Features [begin, end), in tiles that fit the cache. */
+static void fill_columns(void *user, int64_t begin, int64_t end)
+{
+    enum { TILE = 32 };
+    const filling *f = user;
+    for (int64_t i = begin; i < end; i += TILE)
+        for (int64_t j = 0; j < f->tokens; j += TILE)
+            for (int64_t feature = i; feature < i + TILE && feature < end; feature++)
+                for (int64_t token = j; token < j + TILE && token < f->tokens; token++)
+                    bench_element_store(f->image, f->dtype, feature * f->tokens + token, f->x[token * f->features + feature]);
+}
+
 void bench_image_fill(void *image, lac_dtype dtype, lac_layout layout, const float *x, int64_t tokens, int64_t features)
 {
-    for (int64_t token = 0; token < tokens; token++)
-        for (int64_t feature = 0; feature < features; feature++) {
-            int64_t at = layout == LAC_LAYOUT_TOKEN_MAJOR ? token * features + feature : feature * tokens + token;
-            bench_element_store(image, dtype, at, x[token * features + feature]);
-        }
+    filling f = {image, dtype, x, tokens, features};
+    int by_rows = layout == LAC_LAYOUT_TOKEN_MAJOR;
+    int64_t lines = by_rows ? tokens : features, length = by_rows ? features : tokens;
+    bench_parallel(lines, A_THREADS_WORTH / (length + 1) + 1, by_rows ? fill_rows : fill_columns, &f);
+}
+
+typedef struct rounding {
+    float *values;
+    lac_dtype dtype;
+} rounding;
+
+static void round_range(void *user, int64_t begin, int64_t end)
+{
+    const rounding *r = user;
+    float narrow; /* room for any dtype */
+    for (int64_t i = begin; i < end; i++) {
+        bench_element_store(&narrow, r->dtype, 0, r->values[i]);
+        r->values[i] = bench_element_load(&narrow, r->dtype, 0);
+    }
+}
+
+void bench_round(float *values, lac_dtype dtype, int64_t count)
+{
+    if (dtype != LAC_DTYPE_F32) bench_parallel(count, A_THREADS_WORTH, round_range, &(rounding){values, dtype});
 }

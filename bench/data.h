@@ -16,6 +16,9 @@ void bench_random_gaussian(bench_random *random, float *values, int64_t count);
 void bench_element_store(void *data, lac_dtype dtype, int64_t index, float value);
 float bench_element_load(const void *data, lac_dtype dtype, int64_t index);
 
+/* Each number becomes the nearest one of the dtype. */
+void bench_round(float *values, lac_dtype dtype, int64_t count);
+
 /* X[tokens][features] in fp32 as an image of `dtype` and `layout`, without padding. */
 void bench_image_fill(void *image, lac_dtype dtype, lac_layout layout, const float *x, int64_t tokens, int64_t features);
 

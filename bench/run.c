@@ -164,12 +164,7 @@ static bench_status run_problem(bench_session *session, const layer *l, bench_pr
     problem->x = malloc((size_t)count * sizeof *problem->x);
     if (!problem->x) return failure(session, "X", LAC_STATUS_OUT_OF_MEMORY);
     bench_random_gaussian(&random, problem->x, count);
-    uint16_t narrow;
-    if (problem->dtype != LAC_DTYPE_F32)
-        for (int64_t i = 0; i < count; i++) {
-            bench_element_store(&narrow, problem->dtype, 0, problem->x[i]);
-            problem->x[i] = bench_element_load(&narrow, problem->dtype, 0);
-        }
+    bench_round(problem->x, problem->dtype, count);
     lac_status status = bench_oracle_open(problem, bench_random_next(&random));
     bench_status result = status ? failure(session, "the oracle", status) : bench_cell_run(problem);
     bench_oracle_close(&problem->oracle);

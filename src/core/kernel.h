@@ -55,7 +55,7 @@ typedef struct lac_level {
     double amount, rate, seconds;
 } lac_level;
 
-enum { LAC_COST_LEVELS = 6 };
+enum { LAC_COST_LEVELS = 6, LAC_COST_MOST_LEVELS = 8 }; /* of a CPU; of any device at most */
 
 /* What the model says of a kernel on a problem. */
 typedef struct lac_cost {
@@ -63,7 +63,7 @@ typedef struct lac_cost {
     const char *bound; /* static text: the name of the level that takes longest */
     double ceiling;    /* seconds of that level alone */
     int levels;
-    lac_level level[LAC_COST_LEVELS];
+    lac_level level[LAC_COST_MOST_LEVELS];
 } lac_cost;
 
 /* Arguments of execute with nothing left to default: ld resolved, alpha and beta by value, c NULL when unread. */

@@ -1,13 +1,21 @@
-/* gpu.c - time from work and rates. Levels overlap within a block, so the longest one counts, with a share of the rest that
- * pipelines do not hide; a last wave that does not fill the GPU takes as long as a full one. */
+/* gpu.c - time from work and rates. The kernels' cost() calls it; docs/model.md explains it.
+ *
+ * Levels overlap within a block, so the longest one counts, with a share of the others that pipelines do not hide. What a
+ * multiprocessor does by itself takes longer when the last wave of blocks leaves some of them idle; device memory does not
+ * care who asks, as long as enough do. */
 #include "model/gpu.h"
 
 #include <math.h>
 
 /* Of the levels that are not the bound, what shows nevertheless. */
 static const double OVERLAP_LOST = 0.1;
-/* Of a level's rate, what a well-written kernel reaches. */
+/* Of the bound's rate, what a kernel reaches that does not say otherwise. */
 static const double EFFICIENCY = 0.88;
+/* A multiprocessor takes 64 bytes a clock from L2, half of what it reads from its shared memory. */
+static const double PORT_SHARE = 0.5;
+
+enum { MEMORY, L2, SHARED, ISSUE, TENSOR, WAVES, LATENCY, LAUNCH, LEVELS };
+_Static_assert((int)LEVELS <= (int)LAC_COST_MOST_LEVELS, "a cost has room for the levels of a GPU");
 
 static lac_level make_level(const char *name, const char *unit, double amount, double rate, const char *remedy)
 {
@@ -19,40 +27,67 @@ static lac_level make_level(const char *name, const char *unit, double amount, d
                        .seconds = amount > 0.0 ? amount / rate : 0.0};
 }
 
+/* What the kernel asks of each resource. */
+static void fill_resources(lac_level *level, const lac_gpu_rates *rates, const lac_gpu_work *work)
+{
+    level[MEMORY] = make_level("memory", "bytes", work->memory_bytes, rates->memory,
+                               "It would have to move fewer bytes: a sparser pattern, 16-bit operands, or more tokens for each "
+                               "reading of W.");
+    level[L2] = make_level("l2", "bytes", work->l2_bytes, rates->l2,
+                           "Blocks pull the same operands again and again: larger tiles, operands shared by a cluster, or "
+                           "longer vectors would pull less.");
+    level[SHARED] = make_level("shared", "bytes", work->shared_bytes, rates->shared,
+                               "Warps read their operands from shared memory too often: larger tiles for each thread would use "
+                               "each operand more.");
+    level[ISSUE] = make_level("issue", "warp instructions", work->instructions, rates->issue,
+                              "The multiprocessors cannot issue more: a sparser pattern has fewer products, tensor cores "
+                              "(precision fast) do them without issue slots.");
+    level[TENSOR] = make_level("tensor", "operations", work->mma_flops, rates->mma_f16,
+                               "The tensor cores are busy: a sparser pattern has fewer products.");
+}
+
+/* What is lost around them. `waves` of blocks go over the GPU, and `lost` is what a last one that is not full costs. */
+static void fill_losses(lac_level *level, const lac_gpu_rates *rates, const lac_gpu_work *work, double waves, double lost)
+{
+    level[WAVES] = (lac_level){.name = "waves",
+                               .unit = "waves",
+                               .remedy = "Multiprocessors are idle in the last wave: smaller tiles, a split of k, or more "
+                                         "tokens would fill it.",
+                               .amount = waves,
+                               .seconds = lost};
+    level[LATENCY] = (lac_level){.name = "latency",
+                                 .unit = "seconds",
+                                 .remedy = "Pipelines fill and drain: a longer k, or fewer and larger blocks, would hide it.",
+                                 .amount = work->fill_seconds,
+                                 .seconds = work->fill_seconds};
+    level[LAUNCH] = make_level("launch", "launches", work->launches, 1.0 / rates->launch,
+                               "Starting the kernel takes longer than its work: more tokens at a time, or a CUDA graph of "
+                               "several calls, would hide it.");
+}
+
 lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work)
 {
-    enum { MEMORY, L2, SHARED, ISSUE, TENSOR, LAUNCH };
-    lac_cost cost = {
-        .levels = LAC_COST_LEVELS,
-        .level = {[MEMORY] = make_level("memory", "bytes", work->memory_bytes, rates->memory,
-                                        "It would have to move fewer bytes: a sparser pattern, 16-bit operands, or more tokens "
-                                        "for each reading of W."),
-                  [L2] = make_level("l2", "bytes", work->l2_bytes, rates->l2,
-                                    "Blocks pull the same operands again and again: larger tiles, operands shared by a "
-                                    "cluster, or longer vectors would pull less."),
-                  [SHARED] = make_level("shared", "bytes", work->shared_bytes, rates->shared,
-                                        "Warps read their operands from shared memory too often: larger tiles for each thread "
-                                        "would use each operand more."),
-                  [ISSUE] = make_level("issue", "warp instructions", work->instructions, rates->issue,
-                                       "The multiprocessors cannot issue more: a sparser pattern has fewer products, tensor "
-                                       "cores (precision fast) do them without issue slots."),
-                  [TENSOR] = make_level("tensor", "operations", work->mma_flops, rates->mma_f16,
-                                        "The tensor cores are busy: a sparser pattern has fewer products."),
-                  [LAUNCH] = make_level("launch", "seconds", work->launches * rates->launch, 1.0,
-                                        "Starting the kernel takes longer than its work: more tokens at a time, or a CUDA "
-                                        "graph of several calls, would hide it.")}};
-    const lac_level *bound = cost.level;
-    double sum = 0.0;
-    for (int i = 0; i < LAUNCH; ++i) {
-        if (cost.level[i].seconds > bound->seconds) bound = &cost.level[i];
-        sum += cost.level[i].seconds;
+    lac_cost cost = {.levels = LEVELS};
+    lac_level *level = cost.level;
+    fill_resources(level, rates, work);
+    double longest = 0.0, sum = 0.0, own = (work->l2_bytes + work->memory_bytes) / (PORT_SHARE * rates->shared);
+    for (int i = MEMORY; i <= TENSOR; ++i) {
+        longest = fmax(longest, level[i].seconds);
+        sum += level[i].seconds;
+        if (i >= SHARED) own = fmax(own, level[i].seconds); /* what each multiprocessor does by itself */
     }
+    double efficiency = work->efficiency > 0.0 ? work->efficiency : EFFICIENCY;
     double waves = work->blocks_at_once > 0.0 ? work->blocks / work->blocks_at_once : 1.0;
-    double uneven = waves > 0.0 ? fmax(ceil(waves) / waves, 1.0) : 1.0;
-    double busy = (bound->seconds + OVERLAP_LOST * (sum - bound->seconds)) / EFFICIENCY;
-    if (cost.level[LAUNCH].seconds > bound->seconds) bound = &cost.level[LAUNCH];
+    double uneven = waves > 0.0 ? ceil(waves) / waves : 1.0;
+    double rest = OVERLAP_LOST * (sum - longest);
+    double even = (longest + rest) / efficiency, busy = (fmax(longest, own * uneven) + rest) / efficiency;
+    fill_losses(level, rates, work, waves, busy - even);
+    cost.seconds = busy + level[LATENCY].seconds + level[LAUNCH].seconds;
+
+    const lac_level *bound = level;
+    for (int i = 0; i < LEVELS; ++i)
+        if (level[i].seconds > bound->seconds) bound = &level[i];
     cost.bound = bound->name;
-    cost.ceiling = bound->seconds;
-    cost.seconds = busy * uneven + work->fill_seconds + cost.level[LAUNCH].seconds;
+    cost.ceiling = fmax(longest, level[LAUNCH].seconds); /* better blocks could avoid the rest */
     return cost;
 }

@@ -26,7 +26,8 @@ typedef struct lac_gpu_work {
     double mma_flops;      /* by tensor cores                                                 */
     double blocks;         /* of the grid ...                                                 */
     double blocks_at_once; /* ... and how many run at once on the whole GPU                 */
-    double fill_seconds;   /* pipeline fill and drain of one block                            */
+    double fill_seconds;   /* pipelines that fill and drain, over all waves                   */
+    double efficiency;     /* of the bound's rate, what the kernel reaches; 0: as most do     */
     int launches;
 } lac_gpu_work;
 
