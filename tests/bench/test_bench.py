@@ -20,7 +20,7 @@ COLUMNS = (
     "tflops_dense_equivalent,tflops_real,gbytes_per_s,ceiling_us,share_of_ceiling,max_error,error_bound,cache,commit,"
     "device_info"
 )
-EXTENDED = COLUMNS + ",name,predicted_us,bound,is_dense,runs,dense_spread"
+EXTENDED = COLUMNS + ",name,predicted_us,bound,is_dense,runs,dense_spread,levels"
 PEER_CSR = os.environ["PEER_CSR"]
 PEER_FAULTY = os.environ["PEER_FAULTY"]
 FAKE = os.environ["FAKE_OPENBLAS"]
