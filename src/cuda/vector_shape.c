@@ -62,10 +62,10 @@ static int bytes_of_step(const lac_vector_shape *s, int slots)
 /* As many groups in a step as bring the fewest bytes a kept weight, of at most `limit` slots; ties go to more. */
 static void choose_gather_step(lac_vector_shape *s)
 {
-    int load = 16 / s->value_bytes, limit = 4 * load;
+    int load = 16 / s->value_bytes, limit = s->tokens > 8 ? 2 * load : 4 * load;
     if (s->index == LAC_VECTOR_INDEX_COLUMNS || s->index == LAC_VECTOR_INDEX_NONE) {
         /* No groups, or none that matter: steps of a few whole loads. */
-        s->slots = s->group_slots = 4 * load / (s->index == LAC_VECTOR_INDEX_NONE ? 1 : 2);
+        s->slots = s->group_slots = s->index == LAC_VECTOR_INDEX_NONE ? limit : 2 * load;
         if (s->index == LAC_VECTOR_INDEX_NONE) s->group_inputs = s->slots;
         return;
     }
@@ -117,7 +117,9 @@ static void choose_grid(const lac_weight *w, const lac_cuda_target *target, lac_
     if (row_blocks < 2) s->row_warps = 1;
     int tiles = divide_up(row_blocks, s->row_warps);
     s->k_warps = s->row_warps == 2 ? 4 : 2 * tiles >= 3 * multiprocessors ? 8 : 16;
-    s->blocks = s->row_warps * s->k_warps <= 8 ? 2 : 1;
+    if (s->tokens > 4 && s->k_warps > 8) s->k_warps = 8;
+    /* Sums of many tokens want more registers than half a multiprocessor has. */
+    s->blocks = s->row_warps * s->k_warps <= 8 && s->tokens <= 8 ? 2 : 1;
     s->split = 1;
     int wanted = s->blocks * multiprocessors * 3 / 4;
     int64_t steps = s->steps ? s->steps : divide_up(w->geometry.selected, s->slots);

@@ -118,17 +118,27 @@ static place place_group(const lac_vector_shape *s, int row, int64_t group)
     return (place){unit / 4, row % 8 * 4 + (int)(unit % 4), number * s->group_slots, number};
 }
 
-/* `count` kept inputs of a group, with their values. Packed: slots left over stay zero and read the group's first input. */
+/* The lowest input of a group that is not among the `count` ascending ones kept. */
+static uint32_t first_free(const uint32_t *inputs, int count)
+{
+    uint32_t input = 0;
+    while ((int)input < count && inputs[input] == input) ++input;
+    return input;
+}
+
+/* `count` kept inputs of a group, with their values. Packed: slots left over hold zero, and an input that is not kept, for
+ * vector_mma.cu stores them where a kept one must not be. */
 static void put_packed(const tiling *t, int64_t first_tile, place p, const uint32_t *inputs, int count, const uint8_t *values,
                        int64_t stride)
 {
     const lac_vector_shape *s = t->shape;
-    for (int i = 0; i < count; ++i) {
-        bool cut = s->group_steps > 1; /* the group takes several steps, and begins with the first slot of one */
+    bool cut = s->group_steps > 1; /* the group takes several steps, and begins with the first slot of one */
+    for (int i = 0; i < s->group_slots; ++i) {
         int64_t tile = first_tile + p.step + (cut ? i / s->slots : 0);
         int slot = cut ? i % s->slots : p.slot + i;
-        put_value(s, t->tiled->tiles + tile * s->step_bytes, p.lane, slot, values + i * stride);
-        if (s->index == LAC_VECTOR_INDEX_PACKED) put_bits(t, tile, p.lane, slot * s->entry_bits, s->entry_bits, inputs[i]);
+        if (i < count) put_value(s, t->tiled->tiles + tile * s->step_bytes, p.lane, slot, values + i * stride);
+        if (s->index == LAC_VECTOR_INDEX_PACKED)
+            put_bits(t, tile, p.lane, slot * s->entry_bits, s->entry_bits, i < count ? inputs[i] : first_free(inputs, count));
     }
 }
 
