@@ -4,11 +4,12 @@
 #include "cuda/plain.h"
 #include "cuda/strict.h"
 #include "cuda/vector.h"
+#include "cuda/window.h"
 
 #define ALL_FAMILIES                                                                                                           \
     (1u << LAC_FAMILY_ELEMENT | 1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_VNM |                      \
      1u << LAC_FAMILY_SHUFFLED)
-#define ALL_DTYPES (1u << LAC_DTYPE_F32 | 1u << LAC_DTYPE_F16 | 1u << LAC_DTYPE_BF16)
+#define ALL_DTYPES  (1u << LAC_DTYPE_F32 | 1u << LAC_DTYPE_F16 | 1u << LAC_DTYPE_BF16)
 #define HALF_DTYPES (1u << LAC_DTYPE_F16 | 1u << LAC_DTYPE_BF16)
 
 const lac_kernel lac_cuda_kernels[] = {
@@ -85,5 +86,67 @@ const lac_kernel lac_cuda_kernels[] = {
      .prepare = lac_cuda_vector_prepare,
      .execute = lac_cuda_vector_execute,
      .release = lac_cuda_vector_release},
+    {.info = {.size = sizeof(lac_kernel_info),
+              .name = "cuda_f32_fast",
+              .device = LAC_DEVICE_KIND_CUDA,
+              .summary = "tensor cores on scaled half pairs: windows of X in shared memory, a vector selects its inputs",
+              .families = ALL_FAMILIES,
+              .weight_dtypes = ALL_DTYPES,
+              .x_dtypes = ALL_DTYPES,
+              .y_dtypes = ALL_DTYPES},
+     .config = &lac_cuda_fast_flow.flow,
+     .applies = lac_cuda_window_applies,
+     .cost = lac_cuda_window_cost,
+     .workspace = lac_cuda_window_workspace,
+     .prepare = lac_cuda_window_prepare,
+     .execute = lac_cuda_window_execute,
+     .release = lac_cuda_window_release},
+    {.info = {.size = sizeof(lac_kernel_info),
+              .name = "cuda_f32_fast_dense",
+              .device = LAC_DEVICE_KIND_CUDA,
+              .is_dense = 1,
+              .summary = "the dataflow of cuda_f32_fast over every input, zeros included",
+              .families = ALL_FAMILIES,
+              .weight_dtypes = ALL_DTYPES,
+              .x_dtypes = ALL_DTYPES,
+              .y_dtypes = ALL_DTYPES},
+     .config = &lac_cuda_fast_dense_flow.flow,
+     .applies = lac_cuda_window_applies,
+     .cost = lac_cuda_window_cost,
+     .workspace = lac_cuda_window_workspace,
+     .prepare = lac_cuda_window_prepare,
+     .execute = lac_cuda_window_execute,
+     .release = lac_cuda_window_release},
+    {.info = {.size = sizeof(lac_kernel_info),
+              .name = "cuda_f32_tf32",
+              .device = LAC_DEVICE_KIND_CUDA,
+              .summary = "the dataflow of cuda_f32_fast on the upper halves alone",
+              .families = ALL_FAMILIES,
+              .weight_dtypes = ALL_DTYPES,
+              .x_dtypes = ALL_DTYPES,
+              .y_dtypes = ALL_DTYPES},
+     .config = &lac_cuda_tf32_flow.flow,
+     .applies = lac_cuda_window_applies,
+     .cost = lac_cuda_window_cost,
+     .workspace = lac_cuda_window_workspace,
+     .prepare = lac_cuda_window_prepare,
+     .execute = lac_cuda_window_execute,
+     .release = lac_cuda_window_release},
+    {.info = {.size = sizeof(lac_kernel_info),
+              .name = "cuda_f32_tf32_dense",
+              .device = LAC_DEVICE_KIND_CUDA,
+              .is_dense = 1,
+              .summary = "the dataflow of cuda_f32_tf32 over every input, zeros included",
+              .families = ALL_FAMILIES,
+              .weight_dtypes = ALL_DTYPES,
+              .x_dtypes = ALL_DTYPES,
+              .y_dtypes = ALL_DTYPES},
+     .config = &lac_cuda_tf32_dense_flow.flow,
+     .applies = lac_cuda_window_applies,
+     .cost = lac_cuda_window_cost,
+     .workspace = lac_cuda_window_workspace,
+     .prepare = lac_cuda_window_prepare,
+     .execute = lac_cuda_window_execute,
+     .release = lac_cuda_window_release},
 };
 const size_t lac_cuda_kernel_count = sizeof lac_cuda_kernels / sizeof *lac_cuda_kernels;

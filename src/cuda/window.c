@@ -1,0 +1,226 @@
+/* window.c - fp32 on tensor cores by scaled half pairs, and tf32: cuts the weight for kernels/window.cu, and at each call
+ * splits X (kernels/split.cu) and multiplies. The kernels of kernels.c differ in what lac_window_variant says. */
+#include "cuda/window.h"
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "cuda/kernels/window_arguments.h"
+#include "cuda/window_tile.h"
+#include "format/weight.h"
+
+enum { SPLIT_THREADS = 256, WINDOW_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
+enum { SPLIT, WINDOW, REDUCE, PROGRAMS }; /* the order of the requests */
+
+typedef struct window_state {
+    const lac_device *device; /* the plan holds it */
+    lac_window_shape shape;
+    lac_cu_function program[PROGRAMS];
+    lac_cu_pointer tiles, factor, output, source;
+    int32_t exponent;
+    bool odd;
+} window_state;
+
+static const lac_window_variant *variant_of(const lac_problem *problem)
+{
+    return &((const lac_window_flow *)problem->kernel->config)->variant;
+}
+
+static bool shape_of(const lac_problem *problem, lac_window_shape *shape, lac_cost *cost)
+{
+    lac_cost unused;
+    return lac_window_shape_make(problem, variant_of(problem), shape, cost ? cost : &unused);
+}
+
+/* fp32 alone: 16-bit operands need no split. */
+bool lac_cuda_window_applies(const lac_problem *problem)
+{
+    const lac_window_variant *variant = variant_of(problem);
+    lac_precision wanted = variant->planes == 2 ? LAC_PRECISION_FAST : LAC_PRECISION_TF32;
+    lac_window_shape shape;
+    bool is_f32 = problem->options.x_dtype == LAC_DTYPE_F32 || problem->weight->dtype == LAC_DTYPE_F32;
+    return is_f32 && problem->options.precision == wanted && lac_cuda_target_of(problem->device)->has_wgmma &&
+           shape_of(problem, &shape, NULL);
+}
+
+lac_cost lac_cuda_window_cost(const lac_problem *problem)
+{
+    lac_window_shape shape;
+    lac_cost cost = {0};
+    shape_of(problem, &shape, &cost);
+    return cost;
+}
+
+/* ---- programs */
+
+static void define_shape(lac_cuda_request *request, const lac_window_shape *s)
+{
+    lac_cuda_request_define(request, "LAC_WINDOW", s->window);
+    lac_cuda_request_define(request, "LAC_PLANES", s->variant.planes);
+    lac_cuda_request_define(request, "LAC_ZERO_ROWS", s->zero_rows);
+}
+
+static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_window_shape *s, const char *entry)
+{
+    lac_cuda_request_begin(request, "window.cu", entry);
+    lac_cuda_request_define_problem(request, problem);
+    define_shape(request, s);
+    lac_cuda_request_define(request, "LAC_STEPS", s->steps);
+    lac_cuda_request_define(request, "LAC_WIDTH", s->width);
+    lac_cuda_request_define(request, "LAC_VECTORS", s->vectors);
+    lac_cuda_request_define(request, "LAC_STAGES", s->stages);
+    lac_cuda_request_define(request, "LAC_PARTS", s->parts);
+}
+
+static lac_status requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
+{
+    lac_window_shape s;
+    if (!shape_of(problem, &s, NULL)) return lac_fail_memory("units of a row group", 0);
+    lac_cuda_request_begin(&requests[SPLIT], "split.cu", "lac_split");
+    lac_cuda_request_define(&requests[SPLIT], "LAC_X_DTYPE", problem->options.x_dtype);
+    lac_cuda_request_define(&requests[SPLIT], "LAC_X_TOKEN_MAJOR", problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
+    lac_cuda_request_define(&requests[SPLIT], "LAC_HAS_COL_PERM", problem->weight->part[LAC_PART_COL_PERM].data != NULL);
+    define_shape(&requests[SPLIT], &s);
+    request_product(&requests[WINDOW], problem, &s, "lac_window");
+    *count = REDUCE;
+    if (s.parts > 1) request_product(&requests[(*count)++], problem, &s, "lac_window_reduce");
+    return LAC_STATUS_OK;
+}
+
+const lac_window_flow lac_cuda_fast_flow = {{requests}, {.planes = 2}};
+const lac_window_flow lac_cuda_fast_dense_flow = {{requests}, {.planes = 2, .dense = true}};
+const lac_window_flow lac_cuda_tf32_flow = {{requests}, {.planes = 1}};
+const lac_window_flow lac_cuda_tf32_dense_flow = {{requests}, {.planes = 1, .dense = true}};
+
+/* ---- workspace: X in tiles, whether they are odd, the sums of the parts */
+
+typedef struct window_workspace {
+    uint64_t odd, partial, bytes; /* the tiles come first */
+} window_workspace;
+
+static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+static window_workspace lay_out(const lac_window_shape *s)
+{
+    window_workspace w;
+    uint64_t tokens = (uint64_t)s->token_tiles, tiles = tokens * (uint64_t)s->output_tiles;
+    w.odd = aligned(tokens * (uint64_t)s->windows * (uint64_t)lac_window_x_tile(s));
+    w.partial = w.odd + aligned(tokens * (uint64_t)s->windows * 2 * sizeof(uint32_t));
+    uint64_t sums = (uint64_t)LAC_WINDOW_TOKENS * (uint64_t)lac_window_tile_width(s) * sizeof(float);
+    w.bytes = w.partial + (s->parts > 1 ? tiles * (uint64_t)s->parts * sums : 0);
+    return w;
+}
+
+size_t lac_cuda_window_workspace(const lac_problem *problem)
+{
+    lac_window_shape s;
+    return shape_of(problem, &s, NULL) ? (size_t)lay_out(&s).bytes + ALIGNMENT : 0;
+}
+
+/* ---- preparing */
+
+static lac_status load_programs(const lac_problem *problem, window_state *state)
+{
+    lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
+    int count = 0;
+    lac_status status = requests(problem, request, &count);
+    for (int i = 0; i < count && !status; ++i)
+        status = lac_cuda_program_get(problem->device, &request[i], i == WINDOW ? lac_window_shared(&state->shape) : 0,
+                                      &state->program[i]);
+    return status;
+}
+
+static lac_status upload(const lac_problem *problem, const lac_window_tiled *tiled, window_state *state)
+{
+    const lac_device *device = problem->device;
+    const lac_span *source = &problem->weight->part[LAC_PART_COL_PERM];
+    lac_status status = lac_cuda_upload(device, "tiles of the weight", tiled->tiles, tiled->tile_bytes, &state->tiles);
+    if (!status)
+        status = lac_cuda_upload(device, "factors of the outputs", tiled->factor, tiled->outputs * sizeof *tiled->factor,
+                                 &state->factor);
+    if (!status)
+        status = lac_cuda_upload(device, "places of the outputs", tiled->output, tiled->outputs * sizeof *tiled->output,
+                                 &state->output);
+    if (!status && source->data)
+        status = lac_cuda_upload(device, "permutation of the inputs", source->data, source->bytes, &state->source);
+    state->exponent = tiled->exponent;
+    state->odd = tiled->odd;
+    return status;
+}
+
+lac_status lac_cuda_window_prepare(const lac_problem *problem, void **out)
+{
+    window_state *state = lac_allocate_zeroed(sizeof *state);
+    if (!state) return lac_fail_memory("plan of a kernel by windows", sizeof *state);
+    state->device = problem->device;
+    lac_window_tiled tiled;
+    lac_status status = LAC_STATUS_OK;
+    if (!shape_of(problem, &state->shape, NULL)) status = lac_fail_memory("units of a row group", 0);
+    if (!status) status = load_programs(problem, state);
+    if (!status && !(status = lac_window_tile(problem->weight, &state->shape, &tiled))) {
+        status = upload(problem, &tiled, state);
+        lac_window_tiled_release(&tiled);
+    }
+    if (status) {
+        lac_cuda_window_release(state);
+        return status;
+    }
+    *out = state;
+    return LAC_STATUS_OK;
+}
+
+void lac_cuda_window_release(void *opaque)
+{
+    window_state *state = opaque;
+    if (!state) return;
+    lac_cuda_free(state->device, state->tiles);
+    lac_cuda_free(state->device, state->factor);
+    lac_cuda_free(state->device, state->output);
+    lac_cuda_free(state->device, state->source);
+    lac_release(state);
+}
+
+/* ---- executing */
+
+static lac_window_args make_args(const lac_problem *problem, const window_state *state, const lac_gpu_call *call)
+{
+    const lac_window_shape *s = &state->shape;
+    window_workspace w = lay_out(s);
+    unsigned char *workspace = (unsigned char *)(((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    return (lac_window_args){.weight = (const unsigned char *)(uintptr_t)state->tiles,
+                             .factor = (const float *)(uintptr_t)state->factor,
+                             .output = (const int *)(uintptr_t)state->output,
+                             .source = (const unsigned *)(uintptr_t)state->source,
+                             .tiles = workspace,
+                             .odd = (unsigned *)(void *)(workspace + w.odd),
+                             .partial = (float *)(void *)(workspace + w.partial),
+                             .windows = (int)s->windows,
+                             .token_tiles = (int)s->token_tiles,
+                             .output_tiles = (int)s->output_tiles,
+                             .k = (int)problem->weight->geometry.k,
+                             .exponent = state->exponent,
+                             .weight_odd = state->odd};
+}
+
+lac_status lac_cuda_window_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
+{
+    const window_state *state = opaque;
+    const lac_window_shape *s = &state->shape;
+    lac_gpu_call gpu_call;
+    lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
+    if (status) return status;
+    lac_window_args args = make_args(problem, state, &gpu_call);
+    void *parameters[] = {&gpu_call, &args};
+    int64_t tiles = s->token_tiles * s->output_tiles, blocks = tiles * s->parts;
+    int most = lac_cuda_target_of(problem->device)->multiprocessors;
+    lac_cuda_launch split = {
+        .function = state->program[SPLIT], .grid = {(unsigned)(s->windows * 2 * s->token_tiles), 1, 1}, .block = SPLIT_THREADS};
+    lac_cuda_launch window = {.function = state->program[WINDOW],
+                              .grid = {(unsigned)(blocks < most ? blocks : most), 1, 1},
+                              .block = WINDOW_THREADS,
+                              .shared_bytes = lac_window_shared(s)};
+    lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
+    status = lac_cuda_launch_on(problem->device, &split, call->stream, parameters);
+    if (!status) status = lac_cuda_launch_on(problem->device, &window, call->stream, parameters);
+    if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
+    return status;
+}
