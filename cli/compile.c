@@ -252,7 +252,7 @@ const cli_command cli_command_compile = {
         "and numbers of tokens would ask for. It needs NVRTC ('lacuna devices' says whether it was found) and no GPU.\n\n"
         "A program fits plans of the same pattern, dtypes, layouts, precision and epilogue. docs/cuda.md tells more.",
     .examples = "lacuna compile --arch sm_90a --pattern vw32:8:32 --out kernels\n"
-                "lacuna compile -a sm_80 -a sm_90a -p 2:4 -p 64:2:8 --dtype f16 --bias --activation silu --out kernels",
+                "lacuna compile -a sm_80 -a sm_90a -p 2:4 -p 64:2:8 --dtype f16 --bias --out kernels",
     .operands = operands,
     .options = options,
     .settings_size = sizeof(compile_settings),

@@ -15,8 +15,6 @@ add_test(NAME readme COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/check-readme.sh
 set_tests_properties(symbols consumer setup readme PROPERTIES LABELS package)
 
 if(TARGET lacuna_cli)
-  set(LAC_TEST_PYTHON ${CMAKE_CURRENT_BINARY_DIR}/venv/bin/python CACHE FILEPATH
-    "A Python with numpy and safetensors; relative to the source folder")
   cmake_path(ABSOLUTE_PATH LAC_TEST_PYTHON BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE LAC_TEST_PYTHON_PATH)
   add_test(NAME python_safetensors COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tests/python/run.sh
     ${LAC_TEST_PYTHON_PATH} $<TARGET_FILE:lacuna_cli> ${CMAKE_CURRENT_BINARY_DIR}/python_safetensors)

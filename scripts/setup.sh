@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh build              compiler, CMake, Ninja, pkg-config, jansson, cmocka
 #   scripts/setup.sh bench              and OpenBLAS, on OpenMP, so that its threads and Lacuna's are one pool
-#   scripts/setup.sh test [BUILD]       and a C++ compiler and Python; numpy and safetensors in BUILD/venv
+#   scripts/setup.sh test [BUILD]       and a C++ compiler and Python; numpy, safetensors and NVRTC in BUILD/venv
 #   scripts/setup.sh ci [BUILD]         and clang, libomp, clang-format
 #   scripts/setup.sh neon BUILD         build's, a compiler and qemu for 64-bit Arm; jansson and cmocka for it in BUILD/sysroot
 #
@@ -142,16 +142,26 @@ install_missing() {
     fi
 }
 
-# The Python packages are for one test, which says that it was skipped when they could not be had.
+# The Python packages are for the tests that say so when they are skipped for want of them: numpy and safetensors for
+# python_safetensors, NVRTC for cuda_kernels_*. One that this machine has elsewhere is found by itself, but then it may be any
+# version, and a fresh machine has none.
 set_up_python() {
     python=$build/venv/bin/python
-    if "$python" -c 'import numpy, safetensors' >/dev/null 2>&1; then return; fi
-    echo "Installing numpy and safetensors in $build/venv"
-    mkdir -p "$build"
-    rm -rf "$build/venv"
-    if ! python3 -m venv "$build/venv" >"$build/venv.log" 2>&1 ||
-        ! "$python" -m pip install --quiet --retries 1 --timeout 20 numpy safetensors >>"$build/venv.log" 2>&1; then
-        echo "setup.sh: no numpy and safetensors from PyPI ($build/venv.log says why): the test python_safetensors will be skipped" >&2
+    if ! "$python" -c 'import numpy, safetensors' >/dev/null 2>&1; then
+        echo "Installing numpy and safetensors in $build/venv"
+        mkdir -p "$build"
+        rm -rf "$build/venv"
+        if ! python3 -m venv "$build/venv" >"$build/venv.log" 2>&1 ||
+            ! "$python" -m pip install --quiet --retries 1 --timeout 20 numpy safetensors >>"$build/venv.log" 2>&1; then
+            echo "setup.sh: no numpy and safetensors from PyPI ($build/venv.log says why): the test python_safetensors will be skipped" >&2
+        fi
+    fi
+    for library in "$build"/venv/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.13; do
+        if [ -e "$library" ]; then return; fi
+    done
+    echo "Installing NVRTC in $build/venv"
+    if ! "$python" -m pip install --quiet --retries 1 --timeout 60 'nvidia-cuda-nvrtc>=13,<14' >>"$build/venv.log" 2>&1; then
+        echo "setup.sh: no nvidia-cuda-nvrtc from PyPI ($build/venv.log says why): the tests cuda_kernels_* will be skipped unless NVRTC is elsewhere" >&2
     fi
 }
 

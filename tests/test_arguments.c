@@ -306,6 +306,23 @@ static void devices_and_plans(void **state)
     assert_fails(lac_device_probe(1000, &device_info), LAC_STATUS_NOT_FOUND, "1000");
     assert_fails(lac_device_open("toaster", &device), LAC_STATUS_NOT_FOUND, "toaster");
     assert_fails(lac_device_open("", &device), LAC_STATUS_NOT_FOUND, "''");
+    void *block = UNTOUCHED;
+    char byte = 0;
+    refuses(lac_device_allocate(NULL, 1, &block), "device is NULL");
+    refuses(lac_device_allocate(the->device, 1, NULL), "out is NULL");
+    harmless(lac_device_release, (lac_device_release(NULL, NULL), lac_device_release(the->device, NULL), true));
+    refuses(lac_device_upload(NULL, &byte, &byte, 1), "device is NULL");
+    refuses(lac_device_upload(the->device, NULL, &byte, 1), "to is NULL");
+    refuses(lac_device_upload(the->device, &byte, NULL, 1), "from is NULL");
+    refuses(lac_device_download(NULL, &byte, &byte, 1), "device is NULL");
+    refuses(lac_device_download(the->device, NULL, &byte, 1), "to is NULL");
+    refuses(lac_device_download(the->device, &byte, NULL, 1), "from is NULL");
+    refuses(lac_device_synchronize(NULL), "device is NULL");
+    lac_component_info component = {.size = sizeof component}, sizeless_component = {0};
+    refuses(lac_component_probe(0, NULL), "info is NULL");
+    refuses(lac_component_probe(0, &sizeless_component), "info->size is 0");
+    assert_fails(lac_component_probe(1000, &component), LAC_STATUS_NOT_FOUND, "1000");
+    assert_ptr_equal(block, UNTOUCHED);
 
     lac_plan *out = UNTOUCHED;
     lac_plan_info info = {.size = sizeof info};
@@ -347,6 +364,44 @@ static void devices_and_plans(void **state)
     refuses(lac_kernel_probe(0, NULL), "info is NULL");
     assert_fails(lac_kernel_probe(100000, &kernel), LAC_STATUS_NOT_FOUND, "100000");
     assert_true(device == UNTOUCHED && out == UNTOUCHED);
+}
+
+static void compiling(void **state)
+{
+    test_world *the = *state;
+    static const char *const archs[] = {"sm_90a", "sm_12", NULL};
+    static const int64_t tokens[] = {1, 0};
+    const lac_kernels_compile_options good = {.size = sizeof good,
+                                              .archs = archs,
+                                              .arch_count = 1,
+                                              .patterns = &the->pattern,
+                                              .pattern_count = 1,
+                                              .folder = the->out};
+    refuses(lac_kernels_compile(NULL), "options is NULL");
+#define REFUSES_COMPILE(text, ...)                                                                                             \
+    do {                                                                                                                       \
+        lac_kernels_compile_options options = good;                                                                            \
+        __VA_ARGS__;                                                                                                           \
+        refuses(lac_kernels_compile(&options), text);                                                                          \
+    } while (0)
+    REFUSES_COMPILE("options->size is 0", options.size = 0);
+    REFUSES_COMPILE("archs is empty", options.archs = NULL);
+    REFUSES_COMPILE("archs is empty", options.arch_count = 0);
+    REFUSES_COMPILE("arch is 'sm_12'", options.arch_count = 2);
+    REFUSES_COMPILE("archs[2] is NULL", options.arch_count = 3);
+    REFUSES_COMPILE("patterns is empty", options.patterns = NULL);
+    REFUSES_COMPILE("patterns is empty", options.pattern_count = 0);
+    REFUSES_COMPILE("n is -1", options.n = -1);
+    REFUSES_COMPILE("k 2147483648", options.k = INT64_C(1) << 31);
+    REFUSES_COMPILE("m is NULL", options.m_count = 1);
+    REFUSES_COMPILE("m[1] is 0", options.m = tokens, options.m_count = 2);
+    REFUSES_COMPILE("dtype", options.dtype = LAC_DTYPE_F64);
+    REFUSES_COMPILE("x_layout is 2", options.plan.x_layout = (lac_layout)2);
+    lac_pattern none = {0};
+    REFUSES_COMPILE("family is 0", options.patterns = &none);
+    lac_kernels_compile_options named = good;
+    named.plan.kernel = "no_such";
+    assert_fails(lac_kernels_compile(&named), LAC_STATUS_NOT_FOUND, "no_such");
 }
 
 static void execution(void **state)
@@ -421,6 +476,7 @@ int main(void)
         cmocka_unit_test(writers),
         cmocka_unit_test(checkpoints),
         cmocka_unit_test(devices_and_plans),
+        cmocka_unit_test(compiling),
         cmocka_unit_test(execution),
         cmocka_unit_test(every_function_was_tried),
     };

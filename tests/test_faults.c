@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct scenario {
     const char *function;
@@ -15,6 +16,8 @@ typedef struct scenario {
     void (*check)(test_scene *s);   /* after a success; NULL: nothing */
     bool allocates;                 /* false: the test shows that it allocates nothing */
 } scenario;
+
+static char kernel_cache[512]; /* outside the folder whose files are counted */
 
 /* ---- attempts. Those that return no status of their own are OK when they did what they should. */
 
@@ -213,6 +216,43 @@ static lac_status try_device_probe(test_scene *s)
     return lac_device_probe(0, &info);
 }
 
+static lac_status try_device_memory(test_scene *s)
+{
+    void *block = NULL;
+    lac_status status = lac_device_allocate(s->device, sizeof s->x, &block);
+    if (!status) status = lac_device_upload(s->device, block, s->x, sizeof s->x);
+    if (!status) status = lac_device_download(s->device, s->x, block, sizeof s->x);
+    if (!status) status = lac_device_synchronize(s->device);
+    lac_device_release(s->device, block);
+    return status;
+}
+
+static lac_status try_component_probe(test_scene *s)
+{
+    (void)s;
+    lac_component_info info = {.size = sizeof info};
+    return lac_component_probe(0, &info);
+}
+
+/* With a compiler made for the tests: what it compiles is written once, and read after that. */
+static lac_status try_kernels_compile(test_scene *s)
+{
+    static const char *const archs[] = {"sm_75", "sm_90a"};
+    static const int64_t tokens[] = {1, 64};
+    lac_kernels_compile_options options = {.size = sizeof options,
+                                           .archs = archs,
+                                           .arch_count = 2,
+                                           .patterns = &s->pattern,
+                                           .pattern_count = 1,
+                                           .n = TEST_ROWS,
+                                           .k = TEST_COLS,
+                                           .m = tokens,
+                                           .m_count = 2,
+                                           .plan = {.kernel = "cuda_f32_plain"},
+                                           .folder = kernel_cache};
+    return lac_kernels_compile(&options);
+}
+
 static lac_status try_plan_create(test_scene *s)
 {
     return lac_plan_create(s->device, s->weight, TEST_TOKENS, NULL, &s->new_plan);
@@ -371,6 +411,10 @@ static const scenario scenarios[] = {
     {"lac_device_open lac_device_close", try_device_open, 0, 0, true},
     {"lac_device_get_info lac_kernel_probe", try_device_reads, 0, 0, false},
     {"lac_device_probe", try_device_probe, 0, 0, true},
+    {"lac_device_allocate lac_device_upload lac_device_download lac_device_synchronize lac_device_release", try_device_memory,
+     0, 0, true},
+    {"lac_component_probe", try_component_probe, 0, 0, false},
+    {"lac_kernels_compile", try_kernels_compile, 0, 0, true},
     {"lac_plan_create lac_plan_free", try_plan_create, 0, 0, true},
     {"lac_plan_create", try_measured_plan, 0, 0, true},
     {"lac_plan_execute lac_plan_get_info lac_plan_explain", try_execute, 0, 0, false},
@@ -499,8 +543,18 @@ static void every_function_is_in_the_table(void **state)
     assert_true(test_all_functions_marked());
 }
 
+static int remove_kernel_cache(void **state)
+{
+    (void)state;
+    char command[600];
+    snprintf(command, sizeof command, "rm -rf '%s'", kernel_cache);
+    return system(command);
+}
+
 int main(void)
 {
+    setenv("LAC_NVRTC_LIBRARY", FAKE_NVRTC, 1);
+    snprintf(kernel_cache, sizeof kernel_cache, "/tmp/lacuna-faults-%ld", (long)getpid());
     test_allocator_install();
     test_seed();
     const struct CMUnitTest tests[] = {
@@ -508,5 +562,5 @@ int main(void)
         test_of_cases(every_call_runs_out_of_memory),
         test_of_cases(every_kernel_runs_out_of_memory),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, remove_kernel_cache);
 }

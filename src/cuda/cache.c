@@ -148,46 +148,47 @@ static bool is_wanted(const entry_header *header, uint64_t file_bytes, const cha
            file_bytes == sizeof *header + header->key_bytes + header->image_bytes;
 }
 
-static bool load_from(int fd, const char *key, int compiler, lac_cuda_image *out)
+static lac_status load_from(int fd, const char *key, int compiler, lac_cuda_image *out)
 {
     struct stat status;
     entry_header header;
     if (fstat(fd, &status) || !S_ISREG(status.st_mode) || !is_private(&status) || (uint64_t)status.st_size < sizeof header ||
         !read_all(fd, &header, sizeof header) || !is_wanted(&header, (uint64_t)status.st_size, key, compiler))
-        return false;
-    char *bytes = lac_allocate(header.key_bytes + header.image_bytes);
+        return LAC_STATUS_NOT_FOUND;
     lac_cuda_image image = {.data = lac_allocate(header.image_bytes),
                             .bytes = header.image_bytes,
                             .registers = header.registers,
                             .spill_bytes = header.spill_bytes,
                             .shared_bytes = header.shared_bytes};
-    bool sound = bytes && image.data && read_all(fd, bytes, header.key_bytes + header.image_bytes) &&
-                 !memcmp(bytes, key, header.key_bytes);
-    if (sound) {
-        memcpy(image.data, bytes + header.key_bytes, header.image_bytes);
+    char *stored_key = lac_allocate(header.key_bytes);
+    bool has_memory = image.data && stored_key, sound = false;
+    if (has_memory && read_all(fd, stored_key, header.key_bytes) && !memcmp(stored_key, key, header.key_bytes) &&
+        read_all(fd, image.data, header.image_bytes)) {
         lac_hash hash = checksum_of(header, key, image.data);
         sound = hash.high == header.checksum[0] && hash.low == header.checksum[1];
     }
-    lac_release(bytes);
+    lac_release(stored_key);
     if (sound)
         *out = image;
     else
         lac_release(image.data);
-    return sound;
+    if (!has_memory) return lac_fail_memory("a kernel from the cache", header.key_bytes + header.image_bytes);
+    return sound ? LAC_STATUS_OK : LAC_STATUS_NOT_FOUND;
 }
 
-static bool load_named(int folder, const char *name, const char *key, int compiler, lac_cuda_image *out)
+static lac_status load_named(int folder, const char *name, const char *key, int compiler, lac_cuda_image *out)
 {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) return false;
-    bool loaded = load_from(fd, key, compiler, out);
+    if (fd < 0) return LAC_STATUS_NOT_FOUND;
+    lac_status status = load_from(fd, key, compiler, out);
     close(fd);
-    if (!loaded) lac_log(LAC_LOG_LEVEL_INFO, "kernel cache: %s is damaged or not ours; it will be written anew", name);
-    return loaded;
+    if (status == LAC_STATUS_NOT_FOUND)
+        lac_log(LAC_LOG_LEVEL_INFO, "kernel cache: %s is damaged or not ours; it will be written anew", name);
+    return status;
 }
 
-/* Without a compiler of our own: an image of any, the last by name that is sound. */
-static bool load_any(int folder, const char *key, lac_cuda_image *out)
+/* Without a compiler of our own: an image of any, the first that is sound. */
+static lac_status load_any(int folder, const char *key, lac_cuda_image *out)
 {
     char beginning[64];
     name_entry(key, 0, beginning);
@@ -195,26 +196,25 @@ static bool load_any(int folder, const char *key, lac_cuda_image *out)
     DIR *list = copy >= 0 ? fdopendir(copy) : NULL;
     if (!list) {
         if (copy >= 0) close(copy);
-        return false;
+        return LAC_STATUS_NOT_FOUND;
     }
-    rewinddir(list);
-    bool loaded = false;
-    for (struct dirent *item; !loaded && (item = readdir(list));)
-        if (!strncmp(item->d_name, beginning, strlen(beginning))) loaded = load_named(folder, item->d_name, key, 0, out);
+    lac_status status = LAC_STATUS_NOT_FOUND;
+    for (struct dirent *item; status == LAC_STATUS_NOT_FOUND && (item = readdir(list));)
+        if (!strncmp(item->d_name, beginning, strlen(beginning))) status = load_named(folder, item->d_name, key, 0, out);
     closedir(list);
-    return loaded;
+    return status;
 }
 
-bool lac_cache_load(const char *folder, const char *key, int compiler, lac_cuda_image *out)
+lac_status lac_cache_load(const char *folder, const char *key, int compiler, lac_cuda_image *out)
 {
     char path[PATH_MAX], why[256];
     int fd = open_folder(folder, false, path, why);
-    if (fd < 0) return false;
+    if (fd < 0) return LAC_STATUS_NOT_FOUND;
     char name[64];
     name_entry(key, compiler, name);
-    bool loaded = compiler ? load_named(fd, name, key, compiler, out) : load_any(fd, key, out);
+    lac_status status = compiler ? load_named(fd, name, key, compiler, out) : load_any(fd, key, out);
     close(fd);
-    return loaded;
+    return status;
 }
 
 /* ---- writing */

@@ -3,8 +3,6 @@
 #ifndef LAC_CUDA_CACHE_H
 #define LAC_CUDA_CACHE_H
 
-#include <stdbool.h>
-
 #include "cuda/nvrtc.h"
 
 /* 128 bits that tell texts apart; against accidents, not against enemies: those are kept out by the folder's permissions. */
@@ -16,9 +14,9 @@ lac_hash lac_hash_begin(void);
 void lac_hash_add(lac_hash *hash, const void *data, uint64_t bytes);
 
 /* The entry for `key` (a text that says everything the image depends on but the compiler's version) in `folder`, NULL being
- * the user's own. `compiler` is a lac_nvrtc.version; 0 takes the image of any compiler. False when there is none that is
- * sound; a damaged one is as good as none. */
-bool lac_cache_load(const char *folder, const char *key, int compiler, lac_cuda_image *out);
+ * the user's own. `compiler` is a lac_nvrtc.version; 0 takes the image of any compiler. NOT_FOUND, without a message, when
+ * there is none that is sound; a damaged one is as good as none. */
+lac_status lac_cache_load(const char *folder, const char *key, int compiler, lac_cuda_image *out);
 /* Writes an entry, by renaming a finished file: whoever reads at the same time sees the old one or the new one. IO when it
  * cannot be written; nothing is left behind then. */
 lac_status lac_cache_store(const char *folder, const char *key, int compiler, const lac_cuda_image *image);

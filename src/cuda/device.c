@@ -86,8 +86,10 @@ static lac_status probe(size_t index, lac_device_info *info)
     }
     int count = 0;
     lac_cu_device device = 0;
-    if (driver->cuDeviceGetCount(&count) || index >= (size_t)count || driver->cuDeviceGet(&device, (int)index))
+    if (driver->cuDeviceGetCount(&count) || index >= (size_t)count)
         return lac_fail(LAC_STATUS_NOT_FOUND, "index is %zu; there are %d GPUs", index, count);
+    lac_status status = lac_cuda_check(driver->cuDeviceGet(&device, (int)index), info->name);
+    if (status) return status;
     size_t bytes = 0;
     driver->cuDeviceGetName(info->model, (int)sizeof info->model - 1, device);
     driver->cuDeviceTotalMem(&bytes, device);

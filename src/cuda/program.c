@@ -160,14 +160,16 @@ static lac_status compile_image(const build_job *job, const char *key, const lac
                              .header_names = job->header_names,
                              .option_count = job->option_count,
                              .options = job->options};
-    lac_status status = lac_nvrtc_compile(nvrtc, &compile, out);
+    lac_cuda_image image;
+    lac_status status = lac_nvrtc_compile(nvrtc, &compile, &image);
     if (status) return status;
-    status = lac_cache_store(options->folder, key, nvrtc->version, out);
-    if (!status || options->must_store) {
-        if (status) lac_release(out->data);
+    status = lac_cache_store(options->folder, key, nvrtc->version, &image);
+    if (status && options->must_store) {
+        lac_release(image.data);
         return status;
     }
-    lac_log(LAC_LOG_LEVEL_WARNING, "%s; kernels are compiled anew in every process", lac_last_error());
+    if (status) lac_log(LAC_LOG_LEVEL_WARNING, "%s; kernels are compiled anew in every process", lac_last_error());
+    *out = image;
     return LAC_STATUS_OK;
 }
 
@@ -175,8 +177,10 @@ static lac_status get_image(const build_job *job, const char *key, const lac_cud
                             lac_cuda_image *out)
 {
     const lac_nvrtc *nvrtc = options->any_compiler ? NULL : lac_nvrtc_get(NULL);
-    *found = !options->fresh && lac_cache_load(options->folder, key, nvrtc ? nvrtc->version : 0, out);
-    return *found ? LAC_STATUS_OK : compile_image(job, key, options, out);
+    lac_status status = LAC_STATUS_NOT_FOUND;
+    if (!options->fresh) status = lac_cache_load(options->folder, key, nvrtc ? nvrtc->version : 0, out);
+    *found = status == LAC_STATUS_OK;
+    return status == LAC_STATUS_NOT_FOUND ? compile_image(job, key, options, out) : status;
 }
 
 lac_status lac_cuda_image_get(const lac_device *device, const lac_cuda_request *request, const lac_cuda_image_options *options,

@@ -1,0 +1,403 @@
+/* fake_cuda.c - a libcuda without a GPU, for tests of the runtime's own logic: it hands out memory, modules, streams and
+ * events, counts what is alive, runs nothing, and fails the call that it is told to fail. Tests name it in LAC_CUDA_LIBRARY
+ * and steer it through the fake_ functions. Built twice: FAKE_OLD leaves out what a driver before CUDA 11.8 has not. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint64_t pointer;
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, LOST = 719 };
+enum { MOST_BLOCKS = 4096 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    long contexts, modules, streams, events, blocks;
+    long calls, fail_at, launches;
+    int fail_with, bad_images, capability, device_count;
+    size_t most_bytes;
+    struct {
+        char *data;
+        size_t bytes;
+        int device;
+    } block[MOST_BLOCKS];
+    int current_device_of_blocks;
+} fake = {.capability = 90, .device_count = 2, .most_bytes = (size_t)1 << 40};
+static int primary[8];
+static __thread int *stack[16];
+static __thread int depth;
+
+/* ---- what tests ask and say */
+
+long fake_live(void) { return fake.contexts + fake.modules + fake.streams + fake.events + fake.blocks; }
+long fake_calls(void) { return fake.calls; }
+long fake_launches(void) { return fake.launches; }
+/* The number-th call from now, among those that can fail, returns `result`; 0: none. */
+void fake_fail_at(long number, int result)
+{
+    fake.calls = 0;
+    fake.fail_at = number;
+    fake.fail_with = result;
+}
+/* So many images are refused before one is taken. */
+void fake_refuse_images(int count) { fake.bad_images = count; }
+void fake_set_capability(int capability) { fake.capability = capability; }
+/* Memory handed out from now on belongs to this GPU. */
+void fake_set_device_of_blocks(int device) { fake.current_device_of_blocks = device; }
+int fake_stack_depth(void) { return depth; }
+
+static int enter(void)
+{
+    pthread_mutex_lock(&lock);
+    long number = ++fake.calls;
+    int result = fake.fail_at && number == fake.fail_at ? fake.fail_with : OK;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static void count(long *counter, long step)
+{
+    pthread_mutex_lock(&lock);
+    *counter += step;
+    pthread_mutex_unlock(&lock);
+}
+
+#define CALL                                                                                                                   \
+    int result_ = enter();                                                                                                     \
+    if (result_) return result_
+#define IN_CONTEXT                                                                                                             \
+    CALL;                                                                                                                      \
+    if (!depth) return INVALID_CONTEXT
+
+/* ---- the driver */
+
+int cuInit(unsigned flags)
+{
+    (void)flags;
+    const char *wanted = getenv("FAKE_CUDA_INIT");
+    return wanted ? atoi(wanted) : OK;
+}
+
+int cuDriverGetVersion(int *version)
+{
+#ifdef FAKE_OLD
+    *version = 11040;
+#else
+    *version = 13000;
+#endif
+    return OK;
+}
+
+int cuGetErrorName(int error, const char **name)
+{
+    *name = error == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : error == LOST        ? "CUDA_ERROR_LAUNCH_FAILED"
+                                   : "CUDA_ERROR_FAKE";
+    return OK;
+}
+
+int cuGetErrorString(int error, const char **text)
+{
+    *text = error == OUT_OF_MEMORY ? "out of memory" : "the fake was told to fail";
+    return OK;
+}
+
+int cuDeviceGetCount(int *count_out)
+{
+    *count_out = fake.device_count;
+    return OK;
+}
+
+int cuDeviceGet(int *device, int ordinal)
+{
+    CALL;
+    *device = ordinal;
+    return OK;
+}
+
+int cuDeviceGetName(char *name, int length, int device)
+{
+    snprintf(name, (size_t)length, "Fake GPU %d", device);
+    return OK;
+}
+
+int cuDeviceGetAttribute(int *value, int attribute, int device)
+{
+    (void)device;
+    switch (attribute) {
+    case 13:
+        *value = 1980000;
+        break;
+    case 16:
+        *value = 132;
+        break;
+    case 36:
+        *value = 3201000;
+        break;
+    case 37:
+        *value = 6144;
+        break;
+    case 38:
+        *value = 50 << 20;
+        break;
+    case 75:
+        *value = fake.capability / 10;
+        break;
+    case 76:
+        *value = fake.capability % 10;
+        break;
+    case 81:
+        *value = 233472;
+        break;
+    case 97:
+        *value = 232448;
+        break;
+    default:
+        *value = 0;
+    }
+    return OK;
+}
+
+int cuDeviceTotalMem_v2(size_t *bytes, int device)
+{
+    (void)device;
+    *bytes = (size_t)150 << 30;
+    return OK;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+    CALL;
+    count(&fake.contexts, 1);
+    *context = &primary[device];
+    return OK;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int device)
+{
+    (void)device;
+    count(&fake.contexts, -1);
+    return OK;
+}
+
+int cuCtxGetCurrent(void **context)
+{
+    *context = depth ? stack[depth - 1] : NULL;
+    return OK;
+}
+
+/* Never fails: what frees memory has to go through it. */
+int cuCtxPushCurrent_v2(void *context)
+{
+    stack[depth++] = context;
+    return OK;
+}
+
+int cuCtxPopCurrent_v2(void **context)
+{
+    if (!depth) return INVALID_CONTEXT;
+    *context = stack[--depth];
+    return OK;
+}
+
+int cuCtxSynchronize(void)
+{
+    IN_CONTEXT;
+    return OK;
+}
+
+int cuModuleLoadData(void **module, const void *image)
+{
+    IN_CONTEXT;
+    if (memcmp(image, "FAKECUBIN", 9) != 0) return INVALID_IMAGE;
+    if (fake.bad_images > 0 && fake.bad_images--) return INVALID_IMAGE;
+    count(&fake.modules, 1);
+    *module = malloc(1);
+    return OK;
+}
+
+int cuModuleUnload(void *module)
+{
+    count(&fake.modules, -1);
+    free(module);
+    return OK;
+}
+
+int cuModuleGetFunction(void **function, void *module, const char *name)
+{
+    IN_CONTEXT;
+    (void)name;
+    *function = module;
+    return OK;
+}
+
+int cuFuncGetAttribute(int *value, int attribute, void *function)
+{
+    (void)attribute, (void)function;
+    *value = 0;
+    return OK;
+}
+
+int cuFuncSetAttribute(void *function, int attribute, int value)
+{
+    IN_CONTEXT;
+    (void)function, (void)attribute, (void)value;
+    return OK;
+}
+
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int threads, size_t shared)
+{
+    (void)function, (void)threads, (void)shared;
+    *blocks = 1;
+    return OK;
+}
+
+int cuMemAlloc_v2(pointer *out, size_t bytes)
+{
+    IN_CONTEXT;
+    if (bytes > fake.most_bytes) return OUT_OF_MEMORY;
+    pthread_mutex_lock(&lock);
+    int i = 0;
+    while (i < MOST_BLOCKS && fake.block[i].data) ++i;
+    if (i < MOST_BLOCKS && (fake.block[i].data = aligned_alloc(256, (bytes + 255) / 256 * 256))) {
+        fake.block[i].bytes = bytes;
+        fake.block[i].device = fake.current_device_of_blocks;
+        fake.blocks++;
+        *out = (pointer)(uintptr_t)fake.block[i].data;
+        result_ = OK;
+    } else {
+        result_ = OUT_OF_MEMORY;
+    }
+    pthread_mutex_unlock(&lock);
+    return result_;
+}
+
+int cuMemFree_v2(pointer address)
+{
+    pthread_mutex_lock(&lock);
+    int result = INVALID_VALUE;
+    for (int i = 0; i < MOST_BLOCKS; ++i) {
+        if (!fake.block[i].data || (pointer)(uintptr_t)fake.block[i].data != address) continue;
+        free(fake.block[i].data);
+        fake.block[i].data = NULL;
+        fake.blocks--;
+        result = OK;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int cuMemcpyHtoD_v2(pointer to, const void *from, size_t bytes)
+{
+    IN_CONTEXT;
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return OK;
+}
+
+int cuMemcpyDtoH_v2(void *to, pointer from, size_t bytes)
+{
+    IN_CONTEXT;
+    memcpy(to, (void *)(uintptr_t)from, bytes);
+    return OK;
+}
+
+int cuMemcpyHtoDAsync_v2(pointer to, const void *from, size_t bytes, void *stream)
+{
+    (void)stream;
+    return cuMemcpyHtoD_v2(to, from, bytes);
+}
+
+int cuMemsetD8_v2(pointer to, unsigned char value, size_t bytes)
+{
+    IN_CONTEXT;
+    memset((void *)(uintptr_t)to, value, bytes);
+    return OK;
+}
+
+int cuPointerGetAttributes(unsigned number, int *attributes, void **values, pointer address)
+{
+    CALL;
+    int device = -2;
+    unsigned type = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MOST_BLOCKS; ++i) {
+        pointer begin = (pointer)(uintptr_t)fake.block[i].data;
+        if (!begin || address < begin || address >= begin + fake.block[i].bytes) continue;
+        device = fake.block[i].device;
+        type = 2;
+    }
+    pthread_mutex_unlock(&lock);
+    for (unsigned i = 0; i < number; ++i) {
+        if (attributes[i] == 2)
+            *(unsigned *)values[i] = type;
+        else if (attributes[i] == 8)
+            *(unsigned *)values[i] = 0;
+        else
+            *(int *)values[i] = device;
+    }
+    return OK;
+}
+
+static int create(void **out, long *counter)
+{
+    count(counter, 1);
+    *out = malloc(1);
+    return OK;
+}
+
+static int destroy(void *object, long *counter)
+{
+    count(counter, -1);
+    free(object);
+    return OK;
+}
+
+int cuStreamCreate(void **stream, unsigned flags)
+{
+    IN_CONTEXT;
+    (void)flags;
+    return create(stream, &fake.streams);
+}
+int cuStreamDestroy_v2(void *stream) { return destroy(stream, &fake.streams); }
+int cuStreamSynchronize(void *stream)
+{
+    IN_CONTEXT;
+    (void)stream;
+    return OK;
+}
+int cuEventCreate(void **event, unsigned flags)
+{
+    IN_CONTEXT;
+    (void)flags;
+    return create(event, &fake.events);
+}
+int cuEventDestroy_v2(void *event) { return destroy(event, &fake.events); }
+int cuEventRecord(void *event, void *stream)
+{
+    IN_CONTEXT;
+    (void)event, (void)stream;
+    return OK;
+}
+int cuEventSynchronize(void *event)
+{
+    IN_CONTEXT;
+    (void)event;
+    return OK;
+}
+int cuEventElapsedTime(float *milliseconds, void *from, void *to)
+{
+    IN_CONTEXT;
+    (void)from, (void)to;
+    *milliseconds = 1.0f;
+    return OK;
+}
+#ifndef FAKE_OLD
+int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra)
+{
+    IN_CONTEXT;
+    (void)config, (void)function, (void)parameters, (void)extra;
+    count(&fake.launches, 1);
+    return OK;
+}
+#endif

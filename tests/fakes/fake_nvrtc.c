@@ -1,0 +1,80 @@
+/* fake_nvrtc.c - an NVRTC that compiles anything into a few bytes, at once, and counts how often it was asked. Tests name it
+ * in LAC_NVRTC_LIBRARY: what they test is what becomes of its images. A define FAKE_ERROR in the options is a syntax error. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct program {
+    char image[256];
+    char log[256];
+    int failed;
+} program;
+
+static atomic_long compiled;
+static const int major = 13;
+
+long fake_compiled(void) { return compiled; }
+
+int nvrtcVersion(int *out_major, int *minor)
+{
+    const char *wanted = getenv("FAKE_NVRTC_MINOR");
+    *out_major = major;
+    *minor = wanted ? atoi(wanted) : 0;
+    return 0;
+}
+
+const char *nvrtcGetErrorString(int result) { return result ? "NVRTC_ERROR_COMPILATION" : "NVRTC_SUCCESS"; }
+
+int nvrtcCreateProgram(program **out, const char *source, const char *name, int headers, const char *const *texts,
+                       const char *const *names)
+{
+    (void)texts, (void)names;
+    *out = calloc(1, sizeof **out);
+    if (!*out) return 1;
+    snprintf((*out)->image, sizeof(*out)->image, "FAKECUBIN %.40s of %zu bytes and %d headers", name, strlen(source), headers);
+    return 0;
+}
+
+int nvrtcCompileProgram(program *p, int count, const char *const *options)
+{
+    compiled++;
+    for (int i = 0; i < count; ++i)
+        if (!strncmp(options[i], "-DFAKE_ERROR", 12)) p->failed = 1;
+    snprintf(p->log, sizeof p->log, "%s",
+             p->failed ? "x.cu(7): error: expected a \";\"\nsecond line\nthird\nfourth\nfifth line\n"
+                       : "ptxas info    : Function properties for f\n    0 bytes stack frame, 8 bytes spill stores, 12 bytes "
+                         "spill loads\nptxas info    : Used 40 registers, used 1 barriers, 1024 bytes smem\n");
+    return p->failed ? 6 : 0;
+}
+
+int nvrtcDestroyProgram(program **p)
+{
+    free(*p);
+    *p = NULL;
+    return 0;
+}
+
+int nvrtcGetProgramLogSize(program *p, size_t *bytes)
+{
+    *bytes = strlen(p->log) + 1;
+    return 0;
+}
+
+int nvrtcGetProgramLog(program *p, char *log)
+{
+    memcpy(log, p->log, strlen(p->log) + 1);
+    return 0;
+}
+
+int nvrtcGetCUBINSize(program *p, size_t *bytes)
+{
+    *bytes = p->failed ? 0 : sizeof p->image;
+    return 0;
+}
+
+int nvrtcGetCUBIN(program *p, char *image)
+{
+    memcpy(image, p->image, sizeof p->image);
+    return 0;
+}
