@@ -91,9 +91,10 @@ typedef struct bench_options {
     size_t dtype_count;
     lac_precision precision;
     lac_layout layout;
-    int threads;                /* 0: every core that the process may use                             */
-    int baseline;               /* a bench_baseline                                                   */
-    const char *peer;           /* a shared library with the functions of peer.h; NULL: none          */
+    int threads;              /* 0: every core that the process may use                             */
+    int baseline;             /* a bench_baseline                                                   */
+    const char *const *peers; /* shared libraries with the functions of peer.h                      */
+    size_t peer_count;
     const char *const *kernels; /* by name; "all": each one that applies; none: the planner's pick    */
     size_t kernel_count;
     int warm;           /* 1: leave the caches as the last call left them                      */

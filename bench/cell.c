@@ -80,10 +80,25 @@ static bench_status add_vendors(cell *all)
     return BENCH_OK;
 }
 
+static bench_status add_peer(cell *all, const bench_peer *peer)
+{
+    lac_status status = bench_contender_open_peer(&all->contenders[all->count], all->problem, peer);
+    if (!status)
+        all->count++;
+    else if (status == LAC_STATUS_UNSUPPORTED)
+        bench_say(all->session, "%s: left out: peer:%s cannot do it", all->what, peer->name);
+    else {
+        bench_say(all->session, "%s: peer:%s: prepare failed", all->what, peer->name);
+        return BENCH_FAILURE;
+    }
+    return BENCH_OK;
+}
+
 static bench_status gather(cell *all)
 {
     const bench_options *options = all->session->options;
-    all->contenders = calloc(count_kernels() + options->kernel_count + 3 + BENCH_MOST_VENDORS, sizeof *all->contenders);
+    all->contenders =
+        calloc(count_kernels() + options->kernel_count + 3 + BENCH_MOST_VENDORS + BENCH_MOST_PEERS, sizeof *all->contenders);
     if (!all->contenders) return failure(all, "contenders", LAC_STATUS_OUT_OF_MEMORY);
     lac_status status;
     if (all->session->child || all->session->vendor_count) {
@@ -96,17 +111,8 @@ static bench_status gather(cell *all)
     for (size_t i = 0; !result && i < options->kernel_count; i++)
         result = strcmp(options->kernels[i], "all") ? add_kernel(all, options->kernels[i]) : add_all_kernels(all);
     if (!result) result = add_vendors(all);
-    if (result || !all->session->peer.run) return result;
-    status = bench_contender_open_peer(&all->contenders[all->count], all->problem);
-    if (!status)
-        all->count++;
-    else if (status == LAC_STATUS_UNSUPPORTED)
-        bench_say(all->session, "%s: left out: peer:%s cannot do it", all->what, all->session->peer.name);
-    else {
-        bench_say(all->session, "%s: peer:%s: prepare failed", all->what, all->session->peer.name);
-        return BENCH_FAILURE;
-    }
-    return BENCH_OK;
+    for (int i = 0; !result && i < all->session->peer_count; i++) result = add_peer(all, &all->session->peers[i]);
+    return result;
 }
 
 /* ---- copies: enough that what a call needs is twice the last-level cache away */

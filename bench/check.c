@@ -135,10 +135,12 @@ void bench_oracle_close(bench_oracle *oracle)
 
 /* ---- comparing */
 
+static int is_token_major(const bench_contender *c) { return c->y_is_token || c->layout == LAC_LAYOUT_TOKEN_MAJOR; }
+
 static double load(const bench_contender *c, const void *y, int64_t token, int64_t output)
 {
     const bench_problem *p = c->problem;
-    int64_t at = c->layout == LAC_LAYOUT_TOKEN_MAJOR ? token * p->n + output : output * p->m + token;
+    int64_t at = is_token_major(c) ? token * p->n + output : output * p->m + token;
     return (double)bench_element_load(y, c->dtype, at);
 }
 
@@ -195,10 +197,10 @@ static void sum_tokens(void *user, int64_t begin, int64_t end)
         for (int64_t i = 0; i < p->k; i++) sum += (double)p->x[token * p->k + i] * p->oracle.projected[i];
         s->want[token] = sum;
         s->got[token] = 0;
-        if (s->c->layout != LAC_LAYOUT_TOKEN_MAJOR) continue;
+        if (!is_token_major(s->c)) continue;
         for (int64_t j = 0; j < p->n; j++) s->got[token] += (double)signs[j] * load(s->c, s->y, token, j);
     }
-    if (s->c->layout == LAC_LAYOUT_TOKEN_MAJOR) return;
+    if (is_token_major(s->c)) return;
     for (int64_t j = 0; j < p->n; j++)
         for (int64_t token = begin; token < end; token++) s->got[token] += (double)signs[j] * load(s->c, s->y, token, j);
 }

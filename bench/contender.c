@@ -131,7 +131,7 @@ static lac_status make_peer(const bench_contender *c, void **out)
         if (!narrow) return LAC_STATUS_OUT_OF_MEMORY;
         bench_image_fill(narrow, p->dtype, LAC_LAYOUT_ROW_MAJOR, p->w, p->n, p->k);
     }
-    *out = p->session->peer.prepare(&problem, w);
+    *out = c->peer->prepare(&problem, w);
     free(narrow);
     return *out ? LAC_STATUS_OK : LAC_STATUS_DEVICE;
 }
@@ -183,7 +183,7 @@ static void release_handles(bench_contender *c)
         else if (c->role == BENCH_ROLE_DENSE)
             session->backend->release(c->handles[i], (size_t)(c->problem->n * c->problem->k) * sizeof(float));
         else
-            session->peer.release(c->handles[i]);
+            c->peer->release(c->handles[i]);
         lac_weight_free(c->weights[i]);
     }
     c->copies = 0;
@@ -280,12 +280,14 @@ lac_status bench_contender_open_dense(bench_contender *c, const bench_problem *p
     return status;
 }
 
-lac_status bench_contender_open_peer(bench_contender *c, const bench_problem *problem)
+lac_status bench_contender_open_peer(bench_contender *c, const bench_problem *problem, const bench_peer *peer)
 {
     *c = (bench_contender){.role = BENCH_ROLE_PEER, .problem = problem, .dtype = problem->dtype};
-    const bench_peer *peer = &problem->session->peer;
     lac_peer_problem asked = peer_problem(problem);
     int layout = peer->layout(&asked);
+    c->peer = peer;
+    c->y_is_token = layout == LAC_PEER_LAYOUT_FEATURE_TO_TOKEN;
+    if (c->y_is_token) layout = LAC_LAYOUT_FEATURE_MAJOR;
     if (layout != LAC_LAYOUT_TOKEN_MAJOR && layout != LAC_LAYOUT_FEATURE_MAJOR) return LAC_STATUS_UNSUPPORTED;
     c->layout = (lac_layout)layout;
     snprintf(c->name, sizeof c->name, "peer:%s", peer->name);
@@ -323,7 +325,7 @@ static int call(bench_contender *c, size_t copy, size_t slot)
     const void *x = c->ring->x[slot];
     void *y = c->ring->y[slot], *handle = c->handles[copy];
     if (c->vendor) return bench_vendor_call(c, handle, x, y);
-    if (c->role == BENCH_ROLE_PEER) return session->peer.run(handle, x, y, session->backend->stream);
+    if (c->role == BENCH_ROLE_PEER) return c->peer->run(handle, x, y, session->backend->stream);
     if (c->role == BENCH_ROLE_DENSE) {
         bench_openblas_multiply(session->blas, c->way, c->layout, p->m, p->n, p->k, x, handle, y);
         return 0;

@@ -26,16 +26,17 @@ int bench_peer_open(bench_peer *peer, const char *path, char *why, size_t why_si
 
 /* ---------------------------------------------------------------- the session and the problem */
 
-enum { BENCH_MOST_VENDORS = 4 };
+enum { BENCH_MOST_VENDORS = 4, BENCH_MOST_PEERS = 4 };
 
 typedef struct bench_session {
     const bench_options *options;
     lac_device *device, *host; /* host: the CPU, where the oracle runs */
     lac_device_info info;
     const bench_backend *backend;
-    bench_child *child;                              /* runs the baseline of a CPU; NULL: none */
-    bench_openblas *blas;                            /* in the child: what it runs             */
-    bench_peer peer;                                 /* run NULL: none    */
+    bench_child *child;   /* runs the baseline of a CPU; NULL: none */
+    bench_openblas *blas; /* in the child: what it runs             */
+    bench_peer peers[BENCH_MOST_PEERS];
+    int peer_count;
     const bench_vendor *vendors[BENCH_MOST_VENDORS]; /* of a GPU: those that are there */
     int vendor_count;
     struct bench_choice *choices; /* [choice_count] vendor.c's: the quickest dense way of each problem */
@@ -100,7 +101,9 @@ typedef struct bench_contender {
     const bench_problem *problem;
     bench_ring *ring;
     lac_dtype dtype;            /* of its X and Y */
-    lac_layout layout;          /* likewise       */
+    lac_layout layout;          /* of its X       */
+    int y_is_token;             /* 1: its Y is token-major, whatever its X is; some peers */
+    const bench_peer *peer;     /* NULL: it is none             */
     void **handles;             /* [copies] plans, dense weights or the peer's: a copy of the weight each */
     lac_weight **weights;       /* [copies] what the plans were made of                                  */
     size_t copies, next;        /* next: which of them is to be used                                     */
@@ -127,7 +130,7 @@ typedef struct bench_contender {
 /* Makes the first copy. OK; or UNSUPPORTED when it cannot do the problem (lac_last_error says why for kernels). */
 lac_status bench_contender_open_kernel(bench_contender *c, const bench_problem *problem, const char *kernel);
 lac_status bench_contender_open_dense(bench_contender *c, const bench_problem *problem);
-lac_status bench_contender_open_peer(bench_contender *c, const bench_problem *problem);
+lac_status bench_contender_open_peer(bench_contender *c, const bench_problem *problem, const bench_peer *peer);
 /* As many copies in all. */
 lac_status bench_contender_copy(bench_contender *c, size_t copies);
 /* One call on the next copy and the ring's next slot, or on the first ones of both. Nonzero: it failed. */

@@ -31,8 +31,10 @@ LAC_API int lac_peer_version(void);
 /* The name for the CSV's kernel column, which becomes "peer:NAME". */
 LAC_API const char *lac_peer_name(void);
 
-/* The layout of X and Y that the peer wants for this problem: LAC_LAYOUT_TOKEN_MAJOR or LAC_LAYOUT_FEATURE_MAJOR; the
- * benchmark hands them over so, and its layout column tells. -1: it cannot do this problem, which is then left out. */
+/* The layout of X and Y that the peer wants for this problem: LAC_LAYOUT_TOKEN_MAJOR, LAC_LAYOUT_FEATURE_MAJOR, or X
+ * feature-major and Y token-major; the benchmark hands them over so, and its layout column tells that of X. -1: it cannot
+ * do this problem, which is then left out. */
+#define LAC_PEER_LAYOUT_FEATURE_TO_TOKEN 2
 LAC_API int lac_peer_layout(const lac_peer_problem *problem);
 
 /* Makes of W[n][k] (row-major, of the problem's dtype, with its zeros, in host memory, gone after the call) whatever the

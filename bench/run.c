@@ -125,10 +125,15 @@ static bench_status open_session(bench_session *session)
     if ((result = open_backend(session))) return result;
     open_baselines(session, baseline, sizeof baseline);
     describe_device(session, baseline);
-    if (o->peer && bench_peer_open(&session->peer, o->peer, why, sizeof why)) {
-        bench_say(session, "%s: %s", o->peer, why);
-        return BENCH_FAILURE;
+    if (o->peer_count > BENCH_MOST_PEERS) {
+        bench_say(session, "there are %zu peers; %d is the most", o->peer_count, BENCH_MOST_PEERS);
+        return BENCH_USAGE;
     }
+    for (; (size_t)session->peer_count < o->peer_count; session->peer_count++)
+        if (bench_peer_open(&session->peers[session->peer_count], o->peers[session->peer_count], why, sizeof why)) {
+            bench_say(session, "%s: %s", o->peers[session->peer_count], why);
+            return BENCH_FAILURE;
+        }
     return BENCH_OK;
 }
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 typedef struct bench_settings {
-    cli_list shapes, patterns, dtypes, kernels, from;
-    const char *shape_file, *device, *peer, *csv, *report, *compare;
+    cli_list shapes, patterns, dtypes, kernels, from, peers;
+    const char *shape_file, *device, *csv, *report, *compare;
     int precision, layout, baseline, warm, extended, progress;
     int64_t threads, max_m, seed;
     double min_time, max_seconds, tolerance;
@@ -103,10 +103,10 @@ static const cli_option options[] = {
              "cuSPARSE too."},
     {.name = "peer",
      .argument = "LIB.so",
-     .type = CLI_TYPE_TEXT,
-     .offset = FIELD(peer),
+     .type = CLI_TYPE_LIST,
+     .offset = FIELD(peers),
      .hint = CLI_HINT_FILE,
-     .help = "Time another implementation too: a shared library with the functions of bench/peer.h."},
+     .help = "Time another implementation too: a shared library with the functions of bench/peer.h; may be repeated."},
     {.name = "warm",
      .letter = 'w',
      .type = CLI_TYPE_FLAG,
@@ -345,7 +345,8 @@ static int run_benchmark(bench_work *work)
                            .layout = (lac_layout)s->layout,
                            .threads = (int)s->threads,
                            .baseline = s->baseline,
-                           .peer = s->peer,
+                           .peers = s->peers.items,
+                           .peer_count = s->peers.count,
                            .kernels = s->kernels.items,
                            .kernel_count = s->kernels.count,
                            .warm = s->warm,
