@@ -113,7 +113,7 @@ const lac_cuda_flow lac_cuda_strict_flow = {requests_sparse}, lac_cuda_strict_de
 static lac_status load_programs(const lac_problem *problem, strict_state *state)
 {
     lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS];
-    int count, next = 0;
+    int count = 0, next = 0;
     lac_status status = make_requests(problem, is_dense(problem), requests, &count);
     unsigned shared = lac_strict_stage_bytes(&state->shape) * (unsigned)state->shape.stages;
     if (!status && lac_strict_transposes(problem))
