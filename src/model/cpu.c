@@ -3,7 +3,9 @@
  * FMAs: the slowest of them) overlap in part; packing comes before and after. cpu/kernels.c counts the amounts.
  *
  *     feed = memory + l3        work = max(l2, loads, fma)
- *     seconds = (max(feed, work) + min(feed, work) / 2) / 0.8 + packing + start */
+ *     seconds = (max(feed, work) + min(feed, work) / 2) / 0.8 + packing + start
+ *
+ * A kernel that asks for its weights far ahead (permute) loses nothing of the overlap: then the minimum does not count. */
 #include "model/cpu.h"
 
 #include "model/rates.h"
@@ -54,7 +56,8 @@ lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *w
     double busy = larger(larger(level[L2].seconds, level[LOADS].seconds), level[FMA].seconds);
     cost.bound = bound->name;
     cost.ceiling = bound->seconds;
-    cost.seconds = (larger(feed, busy) + OVERLAP_LOST * smaller(feed, busy)) / EFFICIENCY + level[PACKING].seconds + START +
+    double lost = work->runs_ahead ? 0.0 : OVERLAP_LOST;
+    cost.seconds = (larger(feed, busy) + lost * smaller(feed, busy)) / EFFICIENCY + level[PACKING].seconds + START +
                    (work->threads > 1 ? FORK : 0.0);
     return cost;
 }
