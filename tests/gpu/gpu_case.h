@@ -35,6 +35,9 @@ void gpu_list_free(gpu_list *list);
 
 /* All shapes of a row, with random numbers and with small integers, which must come out exactly. */
 void gpu_row_run(lac_device *device, const gpu_row *row, int shapes);
+/* Compiles what gpu_row_run will ask for, into the cache, for a target without a GPU; returns how many programs were not there
+ * yet. */
+int gpu_row_compile(lac_device *target, const gpu_row *row, int shapes);
 void gpu_row_describe(const gpu_row *row, char *buffer, size_t size);
 
 #endif

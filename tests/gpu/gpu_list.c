@@ -276,6 +276,46 @@ static bool run_shape(lac_device *device, const gpu_row *row, const pairwise_row
     return true;
 }
 
+static const lac_kernel *kernel_of(const gpu_row *row)
+{
+    const lac_kernel *kernel = NULL;
+    for (size_t i = 0; (kernel = lac_registry_kernel(i)) && strcmp(kernel->info.name, row->kernel) != 0; ++i) {}
+    return kernel;
+}
+
+static int compile_shape(lac_device *target, const gpu_row *row, const pairwise_row *shape, test_random *random, bool *taken)
+{
+    int64_t m = tokens[shape->value[TOKENS]], n = outputs[shape->value[OUTPUTS]], k = inputs[shape->value[INPUTS]];
+    lac_weight *weight = weight_of(random, row, n, k, TEST_FILL_GAUSSIAN);
+    const lac_kernel *kernel = kernel_of(row);
+    lac_problem problem = {target, weight, m, row->options, kernel};
+    lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS];
+    int count = 0, fresh = 0;
+    *taken = kernel->applies(&problem);
+    if (*taken) assert_ok(((const lac_cuda_flow *)kernel->config)->requests(&problem, requests, &count));
+    for (int i = 0; i < count; ++i) {
+        lac_cuda_image image;
+        bool found = false;
+        assert_ok(lac_cuda_image_get(target, &requests[i], &(lac_cuda_image_options){.must_store = true}, &found, &image));
+        lac_cuda_image_release(&image);
+        fresh += !found;
+    }
+    lac_weight_free(weight);
+    return fresh;
+}
+
+int gpu_row_compile(lac_device *target, const gpu_row *row, int shapes)
+{
+    test_random random = test_random_make(row->kernel, row->index);
+    int fresh = 0;
+    for (int i = 0, taken = 0; taken < shapes && i < 20 * shapes; ++i) {
+        bool takes;
+        fresh += compile_shape(target, row, shape_of(row->index * shapes + i), &random, &takes);
+        taken += takes;
+    }
+    return fresh;
+}
+
 void gpu_row_run(lac_device *device, const gpu_row *row, int shapes)
 {
     bool exact = row->options.activation <= LAC_ACTIVATION_RELU;
