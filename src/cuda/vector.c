@@ -17,7 +17,7 @@ typedef struct vector_state {
     lac_vector_weight weight; /* the same as the kernel takes it */
 } vector_state;
 
-static bool is_mma(const lac_problem *problem) { return problem->kernel->config == &lac_cuda_spread_flow; }
+static bool is_mma(const lac_problem *problem) { return problem->kernel->config == &lac_cuda_vector_mma_flow; }
 
 bool lac_cuda_vector_applies(const lac_problem *problem)
 {
@@ -43,6 +43,7 @@ static void define_shape(lac_cuda_request *r, const lac_problem *problem, const 
     lac_cuda_request_define(r, "LAC_CHUNK_STEPS", s->chunk_steps);
     if (s->mma) {
         lac_cuda_request_define(r, "LAC_UNIT_GROUPS", s->unit_groups);
+        lac_cuda_request_define(r, "LAC_DIRECT", s->direct);
     } else {
         lac_cuda_request_define(r, "LAC_STEP_GROUPS", s->step_groups);
         lac_cuda_request_define(r, "LAC_GROUP_STEPS", s->group_steps);
@@ -67,14 +68,14 @@ static lac_status gather_requests(const lac_problem *problem, lac_cuda_request r
     return request_for(problem, false, &requests[0]);
 }
 
-static lac_status spread_requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
+static lac_status mma_requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
 {
     *count = 1;
     return request_for(problem, true, &requests[0]);
 }
 
-const lac_cuda_flow lac_cuda_gather_flow = {gather_requests};
-const lac_cuda_flow lac_cuda_spread_flow = {spread_requests};
+const lac_cuda_flow lac_cuda_vector_flow = {gather_requests};
+const lac_cuda_flow lac_cuda_vector_mma_flow = {mma_requests};
 
 /* ---- cost */
 
@@ -113,6 +114,13 @@ static void count_gather(const lac_problem *problem, const lac_vector_shape *s, 
 
 static void count_mma(const lac_vector_shape *s, double *instructions, double *shared)
 {
+    if (s->direct) {
+        /* 8 mmas for 8 tokens, and 16 words of x for them. */
+        double tiles = (s->tokens + 7) / 8;
+        *instructions = tiles * 24.0 + 60.0;
+        *shared = 128.0 * 16.0 * tiles;
+        return;
+    }
     double units = s->unit_groups, inputs = 4.0 * ((int)(units * s->group_inputs + 3) / 4);
     double mmas = inputs / 4, tiles = (s->tokens + 7) / 8;
     double clear = s->unit_groups * s->group_slots < inputs / 2 ? s->slots : 2.0 * inputs;

@@ -4,8 +4,8 @@
 
 #include "cuda/program.h"
 
-extern const lac_cuda_flow lac_cuda_gather_flow; /* cuda_spmv_gather */
-extern const lac_cuda_flow lac_cuda_spread_flow; /* cuda_spmv_mma    */
+extern const lac_cuda_flow lac_cuda_vector_flow;     /* cuda_spmv_gather */
+extern const lac_cuda_flow lac_cuda_vector_mma_flow; /* cuda_spmv_mma    */
 
 bool lac_cuda_vector_applies(const lac_problem *problem);
 lac_cost lac_cuda_vector_cost(const lac_problem *problem);

@@ -59,10 +59,16 @@ static int bytes_of_step(const lac_vector_shape *s, int slots)
     return divide_up(slots * s->value_bytes, 16) * 512 + (s->shared_index ? 0 : index_words(s, slots) * 128);
 }
 
-/* As many groups in a step as bring the fewest bytes a kept weight, of at most `limit` slots; ties go to more. */
-static void choose_gather_step(lac_vector_shape *s)
+/* Whether there are too few row blocks for every multiprocessor to have two of them, nearly. */
+static bool has_few_rows(const lac_weight *w, const lac_cuda_target *target)
 {
-    int load = 16 / s->value_bytes, limit = s->tokens > 8 ? 2 * load : 4 * load;
+    return 2 * divide_up(w->geometry.n, LAC_VECTOR_ROWS) < 3 * target->multiprocessors;
+}
+
+/* As many groups in a step as bring the fewest bytes a kept weight, of at most `limit` slots; ties go to more. */
+static void choose_gather_step(lac_vector_shape *s, bool short_steps)
+{
+    int load = 16 / s->value_bytes, limit = short_steps ? 2 * load : 4 * load;
     if (s->index == LAC_VECTOR_INDEX_COLUMNS || s->index == LAC_VECTOR_INDEX_NONE) {
         /* No groups, or none that matter: steps of a few whole loads. */
         s->slots = s->group_slots = s->index == LAC_VECTOR_INDEX_NONE ? limit : 2 * load;
@@ -82,9 +88,24 @@ static void choose_gather_step(lac_vector_shape *s)
     s->slots = s->step_groups * s->group_slots;
 }
 
+/* 2 of 4 inputs, or 1 of 2 twice, go to the sparse mma as they are. */
+static bool choose_direct(lac_vector_shape *s)
+{
+    if (s->index == LAC_VECTOR_INDEX_NONE || s->group_inputs != 2 * s->group_slots || s->group_inputs > 4) return false;
+    s->direct = true;
+    s->index = LAC_VECTOR_INDEX_PACKED;
+    s->group_slots = 2;
+    s->group_inputs = 4;
+    s->entry_bits = 2;
+    s->unit_groups = 8;
+    s->slots = 64;
+    return true;
+}
+
 /* False where spreading costs more than it brings: many inputs for few kept ones, or a lane's share too large. */
 static bool choose_mma_step(lac_vector_shape *s)
 {
+    if (choose_direct(s)) return true;
     bool indexed = s->index == LAC_VECTOR_INDEX_PACKED || s->index == LAC_VECTOR_INDEX_BITMASK;
     if (!indexed || s->group_inputs > MOST_UNIT_INPUTS || s->group_slots > 16) return false;
     s->unit_groups = most(1, least(32 / s->group_inputs, 8 / s->group_slots));
@@ -94,10 +115,13 @@ static bool choose_mma_step(lac_vector_shape *s)
 
 static int step_inputs(const lac_vector_shape *s) { return (s->mma ? 4 * s->unit_groups : s->step_groups) * s->group_inputs; }
 
-/* Bytes of x that an input takes in shared memory (mma: one input of a unit, padding apart). */
+/* Inputs of a unit of the mma kernels, padding and all. */
+static int unit_inputs(const lac_vector_shape *s) { return divide_up(s->unit_groups * s->group_inputs, 8) * 8; }
+
+/* Bytes of x that an input takes in shared memory. */
 static int x_bytes_of_input(const lac_vector_shape *s)
 {
-    if (s->mma) return divide_up(s->tokens, 8) * 16;
+    if (s->mma) return s->tokens * 2;
     int words = s->wide ? s->tokens : divide_up(s->tokens, 2);
     if (s->shared_index && words > 2) words = divide_up(words, 4) * 4;
     return words * 4;
@@ -105,8 +129,7 @@ static int x_bytes_of_input(const lac_vector_shape *s)
 
 static int x_bytes_of_step(const lac_vector_shape *s)
 {
-    if (!s->mma) return step_inputs(s) * x_bytes_of_input(s);
-    return 4 * divide_up(s->unit_groups * s->group_inputs, 4) * 4 * x_bytes_of_input(s);
+    return (s->mma ? 4 * unit_inputs(s) : step_inputs(s)) * x_bytes_of_input(s);
 }
 
 /* Warps and blocks: enough of them to keep every multiprocessor loading, no more blocks that read x than that needs. */
@@ -116,7 +139,7 @@ static void choose_grid(const lac_weight *w, const lac_cuda_target *target, lac_
     s->row_warps = s->mma || s->tokens > 2 ? 2 : 1;
     if (row_blocks < 2) s->row_warps = 1;
     int tiles = divide_up(row_blocks, s->row_warps);
-    s->k_warps = s->row_warps == 2 ? 4 : 2 * tiles >= 3 * multiprocessors ? 8 : 16;
+    s->k_warps = s->row_warps == 2 ? 4 : has_few_rows(w, target) ? 16 : 8;
     if (s->tokens > 4 && s->k_warps > 8) s->k_warps = 8;
     /* Sums of many tokens want more registers than half a multiprocessor has. */
     s->blocks = s->row_warps * s->k_warps <= 8 && s->tokens <= 8 ? 2 : 1;
@@ -131,8 +154,8 @@ static void choose_grid(const lac_weight *w, const lac_cuda_target *target, lac_
 static bool choose_chunks(const lac_weight *w, const lac_cuda_target *target, lac_vector_shape *s)
 {
     int warps = s->row_warps * s->k_warps, strips = 0;
-    if (s->mma) strips = warps * divide_up(s->unit_groups * s->group_inputs, 4) * 4 * 128;
-    int64_t room = (int64_t)target->shared_per_block - strips;
+    if (s->mma && !s->direct) strips = warps * unit_inputs(s) * 128;
+    int64_t room = (int64_t)target->shared_per_block - strips - 16 * LAC_VECTOR_MOST_TOKENS;
     int64_t budget = s->mma ? MMA_X_BYTES : GATHER_X_BYTES;
     if (budget > room) budget = room;
     int64_t x_bytes;
@@ -151,7 +174,7 @@ static bool choose_chunks(const lac_weight *w, const lac_cuda_target *target, la
         s->chunk_steps = divide_up(divide_up(share, chunks), s->group_steps) * s->group_steps;
         s->chunks = divide_up(s->steps, s->chunk_steps);
         s->chunk_inputs = s->chunk_steps / s->group_steps * step_inputs(s);
-        x_bytes = (int64_t)s->chunk_steps / s->group_steps * x_bytes_of_step(s);
+        x_bytes = (int64_t)s->chunk_steps / s->group_steps * x_bytes_of_step(s) + (s->mma ? 16 * s->tokens : 0);
     }
     int64_t sums = (int64_t)warps * s->tokens * LAC_VECTOR_ROWS * 4;
     s->shared_bytes = (unsigned)((x_bytes > sums ? x_bytes : sums) + strips);
@@ -172,7 +195,8 @@ bool lac_vector_shape_make(const lac_problem *problem, bool mma, lac_vector_shap
     if (mma) {
         if (target->arch < 80 || !narrow || o->x_dtype != w->dtype || !choose_mma_step(&s)) return false;
     } else {
-        choose_gather_step(&s);
+        /* Short steps where many tokens want the registers, and where a row block is shared by many warps. */
+        choose_gather_step(&s, s.tokens > 8 || has_few_rows(w, target));
     }
     s.value_loads = divide_up(s.slots * s.value_bytes, 16);
     s.index_words = index_words(&s, s.slots);

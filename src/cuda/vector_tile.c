@@ -100,22 +100,42 @@ static void put_bits(const tiling *t, int64_t tile, int lane, int first, int bit
 
 /* ---- groups */
 
-/* Where group `group` of row `row` of a block goes: its tile within the row block, its lane, its first slot, its place among
- * the lane's groups. */
+/* Where group `group` of row `row` of a block goes: its tile within the row block, its lane and first slot, and the lane and
+ * the first bit of its index. */
 typedef struct place {
     int64_t step;
-    int lane, slot, number;
+    int lane, slot, index_lane, index_bit;
 } place;
+
+/* As mma.cuh describes the fragments: group `group` of the step is one of 8 of 32 inputs. */
+static place place_direct(int row, int64_t step, int group)
+{
+    int k = group / 8, half = row / 16, upper = row / 8 % 2, quad = row % 8 * 4;
+    int part = group / 4 % 2, t = group % 4;
+    return (place){.step = step,
+                   .lane = quad + t,
+                   .slot = ((k * 2 + half) * 4 + part * 2 + upper) * 2,
+                   .index_lane = quad + half * 2 + part,
+                   .index_bit = k * 32 + upper * 16 + t * 4};
+}
 
 static place place_group(const lac_vector_shape *s, int row, int64_t group)
 {
-    if (!s->mma) {
-        int number = (int)(group % s->step_groups);
-        return (place){group / s->step_groups * s->group_steps, row, number * s->group_slots, number};
+    if (s->direct) return place_direct(row, group / 32, (int)(group % 32));
+    place p = {.lane = row, .index_lane = row};
+    int number; /* among the lane's groups */
+    if (s->mma) {
+        int64_t unit = group / s->unit_groups;
+        number = row / 8 * s->unit_groups + (int)(group % s->unit_groups);
+        p.step = unit / 4;
+        p.lane = p.index_lane = row % 8 * 4 + (int)(unit % 4);
+    } else {
+        number = (int)(group % s->step_groups);
+        p.step = group / s->step_groups * s->group_steps;
     }
-    int64_t unit = group / s->unit_groups;
-    int number = row / 8 * s->unit_groups + (int)(group % s->unit_groups);
-    return (place){unit / 4, row % 8 * 4 + (int)(unit % 4), number * s->group_slots, number};
+    p.slot = number * s->group_slots;
+    p.index_bit = s->index == LAC_VECTOR_INDEX_BITMASK ? number * s->group_inputs : p.slot * s->entry_bits;
+    return p;
 }
 
 /* The lowest input of a group that is not among the `count` ascending ones kept. */
@@ -135,11 +155,27 @@ static void put_packed(const tiling *t, int64_t first_tile, place p, const uint3
     bool cut = s->group_steps > 1; /* the group takes several steps, and begins with the first slot of one */
     for (int i = 0; i < s->group_slots; ++i) {
         int64_t tile = first_tile + p.step + (cut ? i / s->slots : 0);
-        int slot = cut ? i % s->slots : p.slot + i;
+        int slot = cut ? i % s->slots : p.slot + i, bit = cut ? slot * s->entry_bits : p.index_bit + i * s->entry_bits;
         if (i < count) put_value(s, t->tiled->tiles + tile * s->step_bytes, p.lane, slot, values + i * stride);
         if (s->index == LAC_VECTOR_INDEX_PACKED)
-            put_bits(t, tile, p.lane, slot * s->entry_bits, s->entry_bits, i < count ? inputs[i] : first_free(inputs, count));
+            put_bits(t, tile, p.index_lane, bit, s->entry_bits, i < count ? inputs[i] : first_free(inputs, count));
     }
+}
+
+/* Direct: the two inputs of a group must differ and ascend, so a zero may have to stand before a kept weight. */
+static void put_direct(const tiling *t, int64_t first_tile, place p, const uint32_t *inputs, int count, const uint8_t *values,
+                       int64_t stride)
+{
+    static const uint8_t zero[4];
+    if (count == 2) {
+        put_packed(t, first_tile, p, inputs, count, values, stride);
+        return;
+    }
+    uint32_t kept = count ? inputs[0] : 1, other = kept ? 0 : 1;
+    uint32_t both[2] = {kept < other ? kept : other, kept < other ? other : kept};
+    uint8_t pair[2][4];
+    for (int i = 0; i < 2; ++i) memcpy(pair[i], count && both[i] == kept ? values : zero, (size_t)t->shape->value_bytes);
+    put_packed(t, first_tile, p, both, 2, pair[0], 4);
 }
 
 /* Bitmask: always group_slots bits, for the kernel counts on them; those left over are the lowest free ones, with zeros. */
@@ -155,7 +191,7 @@ static void put_bitmask(const tiling *t, int64_t first_tile, place p, const uint
         bits += !(mask >> bit & 1);
         mask |= UINT32_C(1) << bit;
     }
-    put_bits(t, tile, p.lane, p.number * s->group_inputs, s->group_inputs, mask);
+    put_bits(t, tile, p.index_lane, p.index_bit, s->group_inputs, mask);
     int slot = p.slot, next = count - 1;
     for (int bit = s->group_inputs - 1; bit >= 0; --bit) {
         if (!(mask >> bit & 1)) continue;
@@ -179,10 +215,13 @@ static void tile_groups(const tiling *t, scratch *s, int64_t row_block)
                 inputs[count++] = (uint32_t)(s->columns[next] - base);
             place p = place_group(shape, row, group);
             const uint8_t *from = values ? values + first * stride : NULL;
-            if (shape->index == LAC_VECTOR_INDEX_BITMASK)
-                put_bitmask(t, row_block * shape->steps, p, inputs, count, from, stride);
+            int64_t first_tile = row_block * shape->steps;
+            if (shape->direct)
+                put_direct(t, first_tile, p, inputs, count, from, stride);
+            else if (shape->index == LAC_VECTOR_INDEX_BITMASK)
+                put_bitmask(t, first_tile, p, inputs, count, from, stride);
             else
-                put_packed(t, row_block * shape->steps, p, inputs, count, from, stride);
+                put_packed(t, first_tile, p, inputs, count, from, stride);
         }
     }
 }

@@ -19,6 +19,7 @@ typedef enum lac_vector_index {
  * comes down to rows that keep `group_slots` of `group_inputs` inputs, or to free columns. */
 typedef struct lac_vector_shape {
     bool mma;
+    bool direct; /* mma: the tiles are the fragments of the sparse mma; 2 of 4 inputs */
     lac_vector_index index;
     bool shared_index;
     int tokens, wide;
@@ -41,8 +42,9 @@ bool lac_vector_shape_make(const lac_problem *problem, bool mma, lac_vector_shap
 /* In host memory. A tile is 32 stored rows x one step:
  *     values [load][lane][16 bytes], index [load][lane][16 bytes], [word][lane][4 bytes]
  * with the index in words of 32 bits a lane, as many sixteens of bytes as it fills, then single words. gather: lane = row,
- * slots by group, then by input. mma: lane 4g+t has rows g, g+8, g+16 and g+24 of unit t, slots by row, group, input. Inputs
- * ascend within a group, with a bitmask they descend. Slots that no kept weight fills hold zero and a valid input. */
+ * slots by group, then by input. mma: lane 4g+t has rows g, g+8, g+16 and g+24 of unit t, slots by row, group, input. direct:
+ * 4 x 32 inputs, of each the fragments of rows 0 to 15 and 16 to 31 and a word of metadata, as mma.cuh has them. Inputs
+ * ascend within a group, with a bitmask they descend. Slots that no kept weight fills hold zero and an input not kept. */
 typedef struct lac_vector_tiled {
     uint8_t *tiles;  /* [tile_count] of step_bytes                                              */
     uint32_t *index; /* shared: [tile_count][index_words, rounded up to 4]; else NULL           */
