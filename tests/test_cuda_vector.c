@@ -1,0 +1,206 @@
+/* test_cuda_vector.c - the tiles of cuda_spmv_gather and cuda_spmv_mma, read back on the CPU the way the kernels read them:
+ * every kept weight stands once, in its row and at its column, and whatever else a kernel would multiply is zero. Random
+ * patterns, shapes and dtypes, on targets of which no GPU is needed. */
+#include "format_case.h"
+
+#include "core/dtype.h"
+#include "cuda/runtime.h"
+#include "cuda/state.h"
+#include "cuda/vector_tile.h"
+#include "format/weight.h"
+
+enum { CASES = 1500, SEED = 20261115 };
+
+typedef struct reader {
+    const lac_vector_shape *shape;
+    const lac_vector_tiled *tiled;
+    uint32_t *dense; /* [n][k] bits of what the kernel multiplies with */
+    int64_t n, k;
+} reader;
+
+static uint32_t value_at(const reader *r, int64_t tile, int lane, int slot)
+{
+    int size = r->shape->value_bytes, load = 16 / size;
+    return case_bits(r->tiled->tiles + tile * r->shape->step_bytes + slot / load * 512 + lane * 16 + slot % load * size, 0,
+                     8 * size);
+}
+
+static uint32_t index_bit(const reader *r, int64_t tile, int lane, int bit)
+{
+    const lac_vector_shape *s = r->shape;
+    int word = bit / 32, whole = s->index_words / 4 * 4;
+    assert_true(word < s->index_words);
+    if (s->shared_index) return r->tiled->index[tile * case_ceil(s->index_words, 4) * 4 + word] >> bit % 32 & 1;
+    const uint8_t *at = r->tiled->tiles + tile * s->step_bytes + s->value_loads * 512;
+    at += word < whole ? word / 4 * 512 + lane * 16 + word % 4 * 4 : word * 128 + lane * 4;
+    return case_bits(at, (uint64_t)(bit % 32), 1);
+}
+
+static int64_t index_bits(const reader *r, int64_t tile, int lane, int first, int count)
+{
+    int64_t value = 0;
+    for (int i = 0; i < count; i++) value |= (int64_t)index_bit(r, tile, lane, first + i) << i;
+    return value;
+}
+
+/* A product of the kernel: nothing but zeros outside the matrix, and no weight where another one is. */
+static void add(reader *r, int64_t row, int64_t column, uint32_t bits)
+{
+    if (bits == 0) return;
+    if (row >= r->n || column >= r->k) fail_msg("a weight at row %lld, column %lld", (long long)row, (long long)column);
+    if (r->dense[row * r->k + column]) fail_msg("two weights at row %lld, column %lld", (long long)row, (long long)column);
+    r->dense[row * r->k + column] = bits;
+}
+
+/* Groups of one lane: `groups` of them, of which number i belongs to row rows[i] and begins at columns[i]. */
+static void read_lane(reader *r, int64_t tile, int lane, int groups, const int64_t *rows, const int64_t *columns)
+{
+    const lac_vector_shape *s = r->shape;
+    for (int g = 0; g < groups; g++) {
+        int count = s->group_steps > 1 || s->index == LAC_VECTOR_INDEX_COLUMNS ? s->slots : s->group_slots,
+            bit = s->group_inputs;
+        for (int i = 0; i < count; i++) {
+            int slot = g * count + i;
+            int64_t input = i;
+            if (s->index == LAC_VECTOR_INDEX_BITMASK) {
+                do bit--;
+                while (bit >= 0 && !index_bit(r, tile, lane, g * s->group_inputs + bit));
+                assert_true(bit >= 0);
+                input = bit;
+            } else if (s->index != LAC_VECTOR_INDEX_NONE) {
+                input = index_bits(r, tile, lane, slot * s->entry_bits, s->entry_bits);
+            }
+            assert_true(s->index == LAC_VECTOR_INDEX_COLUMNS ? input < s->chunk_inputs : input < s->group_inputs);
+            add(r, rows[g], columns[g] + input, value_at(r, tile, lane, slot));
+        }
+        /* The spreading kernel stores all slots of a group one after another: zeros must not fall on weights. */
+        for (int i = 0; s->mma && i + 1 < count && s->index == LAC_VECTOR_INDEX_PACKED; i++)
+            for (int j = i + 1; j < count; j++)
+                if (value_at(r, tile, lane, g * count + i))
+                    assert_int_not_equal(index_bits(r, tile, lane, (g * count + i) * s->entry_bits, s->entry_bits),
+                                         index_bits(r, tile, lane, (g * count + j) * s->entry_bits, s->entry_bits));
+    }
+}
+
+/* One tile of the sparse mma's fragments, as mma.cuh describes them. */
+static void read_direct(reader *r, int64_t tile, int64_t first_row, int64_t step)
+{
+    for (int lane = 0; lane < 32; lane++)
+        for (int slot = 0; slot < 64; slot += 2) {
+            int k = slot / 16, half = slot / 8 % 2, reg = slot / 2 % 4, g = lane / 4, t = lane % 4, part = reg / 2,
+                upper = reg % 2;
+            int meta = g * 4 + half * 2 + part, bit = k * 32 + upper * 16 + t * 4;
+            int64_t one = index_bits(r, tile, meta, bit, 2), two = index_bits(r, tile, meta, bit + 2, 2);
+            assert_true(one < two);
+            int64_t row = first_row + half * 16 + upper * 8 + g, column = step * 128 + k * 32 + part * 16 + t * 4;
+            add(r, row, column + one, value_at(r, tile, lane, slot));
+            add(r, row, column + two, value_at(r, tile, lane, slot + 1));
+        }
+}
+
+static void read_step(reader *r, int64_t tile, int64_t row_block, int64_t step, int chunk)
+{
+    const lac_vector_shape *s = r->shape;
+    int64_t rows[256], columns[256];
+    if (s->direct) {
+        read_direct(r, tile, row_block * 32, step);
+        return;
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        int groups = s->mma ? 4 * s->unit_groups : s->step_groups;
+        for (int g = 0; g < groups; g++) {
+            rows[g] = row_block * 32 + (s->mma ? lane / 4 + g / s->unit_groups * 8 : lane);
+            columns[g] = (step / s->group_steps * s->step_groups + g) * s->group_inputs;
+            if (s->mma) columns[g] = ((step * 4 + lane % 4) * s->unit_groups + g % s->unit_groups) * s->group_inputs;
+            if (s->index == LAC_VECTOR_INDEX_COLUMNS) columns[g] = (int64_t)chunk * s->chunk_inputs;
+        }
+        read_lane(r, tile, lane, groups, rows, columns);
+    }
+}
+
+static void read_tiles(reader *r)
+{
+    const lac_vector_shape *s = r->shape;
+    for (int64_t block = 0; block < case_ceil(r->n, 32); block++) {
+        if (s->index != LAC_VECTOR_INDEX_COLUMNS) {
+            assert_true((int64_t)s->chunks * s->chunk_steps >= s->steps);
+            for (int64_t step = 0; step < s->steps; step++) read_step(r, block * s->steps + step, block, step, 0);
+            continue;
+        }
+        for (int chunk = 0; chunk < s->chunks; chunk++) {
+            const uint32_t *begin = r->tiled->begin + block * (s->chunks + 1) + chunk;
+            for (int64_t tile = begin[0]; tile < begin[1]; tile++) read_step(r, tile, block, 0, chunk);
+        }
+    }
+}
+
+static void check_case(lac_device *target, const lac_weight *w, int64_t m, bool mma, int *reached)
+{
+    lac_problem problem = {.device = target, .weight = w, .m = m};
+    problem.options.x_dtype = w->dtype;
+    lac_vector_shape shape;
+    if (!lac_vector_shape_make(&problem, mma, &shape)) return;
+    assert_true(shape.shared_bytes <= lac_cuda_target_of(target)->shared_per_block);
+    lac_vector_tiled tiled;
+    ASSERT_OK(lac_vector_tile(w, &shape, &tiled));
+    int64_t n = w->geometry.n, k = w->geometry.k;
+    reader r = {&shape, &tiled, calloc((size_t)(n * k), 4), n, k};
+    uint32_t *wanted = case_read(w);
+    read_tiles(&r);
+    for (int64_t i = 0; i < n * k; i++)
+        if (r.dense[i] != wanted[i])
+            fail_msg("row %lld, column %lld: %08x in the tiles, %08x in the weight", (long long)(i / k), (long long)(i % k),
+                     r.dense[i], wanted[i]);
+    reached[shape.mma ? 4 + shape.direct : (int)shape.index]++;
+    reached[6] += shape.shared_index;
+    reached[7] += shape.group_steps > 1;
+    lac_vector_tiled_release(&tiled);
+    free(r.dense);
+    free(wanted);
+}
+
+static void tiles_hold_the_weight(void **state)
+{
+    (void)state;
+    static const char *const archs[] = {"sm_75", "sm_80", "sm_90a"};
+    static const lac_dtype dtypes[] = {LAC_DTYPE_F32, LAC_DTYPE_F16, LAC_DTYPE_BF16};
+    case_rng rng = {SEED};
+    int reached[8] = {0};
+    print_message("seed %d\n", (int)SEED);
+    lac_device *targets[3];
+    for (int i = 0; i < 3; i++) ASSERT_OK(lac_cuda_target_open(archs[i], &targets[i]));
+    for (int i = 0; i < CASES; i++) {
+        lac_pattern p = case_pattern(&rng);
+        if (i % 3 == 0 && p.unit_n > 1) p.unit_n = (int32_t)(32 * (1 + case_below(&rng, 2)));
+        if (i % 5 == 0)
+            p = (lac_pattern){.family = LAC_FAMILY_ELEMENT, .unit_n = 1, .unit_k = 1, .n = 1 + i % 2, .m = 2 + 2 * (i % 2)};
+        if (p.family == LAC_FAMILY_SHUFFLED) p.family = LAC_FAMILY_VECTOR;
+        int64_t n = 1 + case_below(&rng, 150), k = 1 + case_below(&rng, i % 7 ? 200 : 2000);
+        uint8_t *keep = malloc((size_t)(n * k));
+        float *dense = malloc((size_t)(n * k) * sizeof *dense);
+        case_keep(&rng, &p, n, k, i % 4 > 0, keep);
+        for (int64_t j = 0; j < n * k; j++) dense[j] = keep[j] ? (float)(1 + case_below(&rng, 200)) : 0.0f;
+        lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
+        lac_compress_options options = {.size = sizeof options, .dtype = dtypes[case_below(&rng, 3)]};
+        lac_mask *mask = NULL;
+        lac_weight *w = NULL;
+        ASSERT_OK(lac_mask_from_matrix(&matrix, &p, &mask));
+        ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
+        int64_t m = 1 + case_below(&rng, 16);
+        for (int mma = 0; mma < 2; mma++) check_case(targets[case_below(&rng, 3)], w, m, mma, reached);
+        lac_weight_free(w);
+        lac_mask_free(mask);
+        free(keep);
+        free(dense);
+    }
+    for (int i = 0; i < 3; i++) lac_device_close(targets[i]);
+    print_message("none %d, packed %d, bitmask %d, columns %d, spread %d, direct %d, shared %d, cut %d\n", reached[0],
+                  reached[1], reached[2], reached[3], reached[4], reached[5], reached[6], reached[7]);
+    for (int i = 0; i < 8; i++) assert_true(reached[i] > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_hold_the_weight)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
