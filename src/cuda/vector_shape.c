@@ -141,8 +141,9 @@ static void choose_grid(const lac_weight *w, const lac_cuda_target *target, lac_
     int tiles = divide_up(row_blocks, s->row_warps);
     s->k_warps = s->row_warps == 2 ? 4 : has_few_rows(w, target) ? 16 : 8;
     if (s->tokens > 4 && s->k_warps > 8) s->k_warps = 8;
-    /* Sums of many tokens want more registers than half a multiprocessor has. */
-    s->blocks = s->row_warps * s->k_warps <= 8 && s->tokens <= 8 ? 2 : 1;
+    /* Sums of many tokens, and spreading many weights, want more registers than half a multiprocessor has. */
+    bool is_large = !s->direct && (s->tokens > 8 || (s->mma && s->slots > 32));
+    s->blocks = s->row_warps * s->k_warps <= 8 && !is_large ? 2 : 1;
     s->split = 1;
     int wanted = s->blocks * multiprocessors * 3 / 4;
     int64_t steps = s->steps ? s->steps : divide_up(w->geometry.selected, s->slots);
