@@ -126,7 +126,7 @@ static void damage_is_seen_wherever_it_is(void **state)
     expect_compiled(folder, 1);
     assert_int_equal(list(folder, path), 1);
     size_t count = read_file(path, bytes);
-    size_t header = 80;
+    size_t header = 64;
     assert_true(count > header + 256);
     for (size_t i = 0; i < count; i++) {
         bytes[i] ^= (unsigned char)(1 << i % 8);
