@@ -1,5 +1,6 @@
 /* explain.c - `lacuna explain`: which kernels could multiply a problem, how long the model says each takes, and what bounds
  * the one that the planner picks. The weight is random; only its pattern and its shape matter here. */
+#include "backend.h"
 #include "cli.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@ typedef struct explain_settings {
     const char *shape, *device, *kernel;
     cli_pattern pattern;
     lac_dtype dtype;
-    int layout, measure, json;
+    int layout, precision, measure, json;
     int64_t threads;
 } explain_settings;
 
@@ -17,6 +18,12 @@ static const explain_settings defaults = {.device = "cpu", .dtype = LAC_DTYPE_F3
 
 static const cli_choice layout_choices[] = {
     {"token", LAC_LAYOUT_TOKEN_MAJOR}, {"feature", LAC_LAYOUT_FEATURE_MAJOR}, {NULL, 0}};
+
+static const cli_choice precision_choices[] = {{"default", LAC_PRECISION_DEFAULT},
+                                               {"strict", LAC_PRECISION_STRICT},
+                                               {"fast", LAC_PRECISION_FAST},
+                                               {"tf32", LAC_PRECISION_TF32},
+                                               {NULL, 0}};
 
 static const cli_operand operands[] = {CLI_END};
 
@@ -50,13 +57,20 @@ static const cli_option options[] = {
      .offset = FIELD(layout),
      .choices = layout_choices,
      .help = "token: X[m,k] and Y[m,n]; feature: X[k,m] and Y[n,m]. token unless said."},
+    {.name = "precision",
+     .argument = "HOW",
+     .type = CLI_TYPE_CHOICE,
+     .offset = FIELD(precision),
+     .choices = precision_choices,
+     .help = "How f32 is multiplied: default (the device's), strict, fast or tf32."},
     CLI_OPTION_THREADS(explain_settings),
     {.name = "device",
      .letter = 'D',
      .argument = "DEVICE",
      .type = CLI_TYPE_TEXT,
      .offset = FIELD(device),
-     .help = "Where, as 'lacuna devices' names it; cpu unless said."},
+     .help = "Where, as 'lacuna devices' names it; cpu unless said. h200, h100, a100, rtx4090 and rtx3090 can be asked about "
+             "without having one."},
     {.name = "kernel",
      .letter = 'k',
      .argument = "KERNEL",
@@ -87,9 +101,10 @@ typedef struct explanation {
     candidate picked;
     candidate *candidates; /* [count], the fastest first */
     size_t count;
-    lac_matrix x, y;     /* when measuring */
-    unsigned char *stir; /* [stir_bytes], written between two timings to push the operands out of the caches */
-    size_t stir_bytes;
+    /* When measuring: operands in the device's memory, and how its caches are emptied and its time is taken. */
+    const bench_backend *backend;
+    void *x, *y;
+    size_t x_bytes, y_bytes, sweep_bytes;
 } explanation;
 
 /* ---- the problem */
@@ -135,7 +150,11 @@ static int make_weight(explanation *e)
 static lac_status make_plan(const explanation *e, const char *kernel, lac_plan **out)
 {
     const explain_settings *s = e->settings;
-    lac_plan_options wanted = {.size = sizeof wanted, .kernel = kernel, .threads = (int32_t)s->threads};
+    lac_plan_options wanted = {.size = sizeof wanted,
+                               .kernel = kernel,
+                               .threads = (int32_t)s->threads,
+                               .precision = (lac_precision)s->precision,
+                               .predict_only = !s->measure};
     wanted.x_layout = wanted.y_layout = (lac_layout)s->layout;
     return lac_plan_create(e->device, e->weight, e->m, &wanted, out);
 }
@@ -144,19 +163,35 @@ static lac_status make_plan(const explanation *e, const char *kernel, lac_plan *
 
 static int make_operands(explanation *e)
 {
-    int feature = e->settings->layout == LAC_LAYOUT_FEATURE_MAJOR;
-    if (e->device_info.kind != LAC_DEVICE_KIND_CPU) {
-        cli_error(NULL, NULL, "--measure: this command keeps its matrices in host memory, which only a CPU reads");
+    char why[256] = "out of memory";
+    const lac_device_info *info = &e->device_info;
+    uint64_t cache = info->l3_bytes > info->l2_bytes ? info->l3_bytes : info->l2_bytes;
+    lac_matrix numbers = {0};
+    e->backend = info->kind == LAC_DEVICE_KIND_CPU ? bench_backend_cpu() : bench_backend_cuda_open(info, why, sizeof why);
+    if (!e->backend) {
+        cli_error(NULL, NULL, "--measure: %s: %s", info->name, why);
         return CLI_EXIT_FAILURE;
     }
-    uint64_t cache = e->device_info.l3_bytes > e->device_info.l2_bytes ? e->device_info.l3_bytes : e->device_info.l2_bytes;
-    e->stir_bytes = cache ? 2 * (size_t)cache : (size_t)64 << 20;
-    e->stir = malloc(e->stir_bytes);
-    if (!e->stir || cli_matrix_create(&e->x, e->settings->dtype, feature ? e->k : e->m, feature ? e->m : e->k) != 0 ||
-        cli_matrix_create(&e->y, e->settings->dtype, feature ? e->n : e->m, feature ? e->m : e->n) != 0)
+    size_t size = lac_dtype_size(e->settings->dtype);
+    e->sweep_bytes = cache ? 2 * (size_t)cache : (size_t)64 << 20;
+    e->x_bytes = (size_t)(e->m * e->k) * size;
+    e->y_bytes = (size_t)(e->m * e->n) * size;
+    e->x = e->backend->allocate(e->x_bytes);
+    e->y = e->backend->allocate(e->y_bytes);
+    if (!e->x || !e->y || cli_matrix_create(&numbers, e->settings->dtype, e->m, e->k) != 0)
         return cli_fail(NULL, NULL, LAC_STATUS_OUT_OF_MEMORY);
-    fill_random(&e->x);
+    fill_random(&numbers);
+    e->backend->upload(e->x, numbers.data, e->x_bytes);
+    cli_matrix_free(&numbers);
     return CLI_EXIT_OK;
+}
+
+static void free_operands(explanation *e)
+{
+    if (!e->backend) return;
+    if (e->x) e->backend->release(e->x, e->x_bytes);
+    if (e->y) e->backend->release(e->y, e->y_bytes);
+    if (e->backend->kind == LAC_DEVICE_KIND_CUDA) bench_backend_cuda_close();
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -169,21 +204,28 @@ static int compare_doubles(const void *a, const void *b)
 static lac_status measure(explanation *e, const lac_plan *plan, double *seconds)
 {
     enum { RUNS = 7 };
+    const bench_backend *backend = e->backend;
     lac_plan_info info = {.size = sizeof info};
     lac_status status = lac_plan_get_info(plan, &info);
     if (status != LAC_STATUS_OK) return status;
-    void *workspace = info.workspace_bytes ? aligned_alloc(64, (info.workspace_bytes + 63) / 64 * 64) : NULL;
-    lac_execute_args args = {.size = sizeof args, .x = e->x.data, .y = e->y.data, .workspace = workspace};
+    void *workspace = info.workspace_bytes ? backend->allocate(info.workspace_bytes) : NULL;
+    lac_execute_args args = {.size = sizeof args, .x = e->x, .y = e->y, .stream = backend->stream, .workspace = workspace};
     args.workspace_bytes = info.workspace_bytes;
     double times[RUNS] = {0};
     if (info.workspace_bytes && !workspace) return LAC_STATUS_OUT_OF_MEMORY;
     for (int run = -1; run < RUNS && status == LAC_STATUS_OK; run++) { /* run -1 warms up */
-        memset(e->stir, run & 0xff, e->stir_bytes);
-        double started = cli_seconds();
+        backend->sweep(e->sweep_bytes);
+        backend->mark(0);
         status = lac_plan_execute(plan, &args);
-        if (run >= 0) times[run] = cli_seconds() - started;
+        backend->mark(1);
+        backend->finish();
+        if (run >= 0) times[run] = backend->elapsed(0, 1);
     }
-    free(workspace);
+    if (workspace) backend->release(workspace, info.workspace_bytes);
+    if (status == LAC_STATUS_OK && backend->trouble()) {
+        cli_error(NULL, NULL, "%s: %s", info.kernel, backend->trouble());
+        status = LAC_STATUS_DEVICE;
+    }
     qsort(times, RUNS, sizeof *times, compare_doubles);
     *seconds = times[RUNS / 2];
     return status;
@@ -300,6 +342,7 @@ static void print_candidates(const explanation *e)
 
 static cli_text format_rate(const lac_level_info *level)
 {
+    if (!(level->rate > 1e6)) return (cli_text){"-"}; /* waves, seconds, launches: nothing that comes by the billion */
     return cli_format_number(strcmp(level->unit, "bytes") ? "%.2f G/s" : "%.2f GB/s", level->rate / 1e9);
 }
 
@@ -364,10 +407,8 @@ static int run(const void *given)
     if (!status) status = explain(&e);
     lac_plan_free(e.plan);
     lac_weight_free(e.weight);
+    free_operands(&e);
     lac_device_close(e.device);
-    cli_matrix_free(&e.x);
-    cli_matrix_free(&e.y);
-    free(e.stir);
     free(e.candidates);
     return status;
 }
@@ -384,7 +425,8 @@ const cli_command cli_command_explain = {
         "LAC_CPU_RATES replaces them.",
     .examples = "lacuna explain --shape 1,4096,4096 --pattern 2:4\n"
                 "lacuna explain --shape 128,4096,4096 --pattern vw32:8:32 --threads 1 --measure\n"
-                "lacuna explain --shape 64,4096,4096 --pattern 64:2:8 --kernel cpu_avx2_f32_stream --json",
+                "lacuna explain --shape 64,4096,4096 --pattern 64:2:8 --kernel cpu_avx2_f32_stream --json\n"
+                "lacuna explain --device h200 --shape 4096,4096,4096 --pattern vw32:8:32 --precision strict",
     .operands = operands,
     .options = options,
     .settings_size = sizeof(explain_settings),

@@ -433,7 +433,8 @@ typedef struct lac_device_info {
 LAC_API lac_status lac_device_probe(size_t index, lac_device_info *info);
 /* "auto" (the fastest usable one), "cpu", "cuda:0". The first CPU that a process opens is measured for the performance
  * model, in 15 to 20 ms: arithmetic, caches and memory, the latter by as many threads as it has cores, all of them gone
- * when this returns. The environment variable LAC_CPU_RATES replaces that by fixed numbers (docs/model.md). */
+ * when this returns. The environment variable LAC_CPU_RATES replaces that by fixed numbers (docs/model.md). A GPU that is not here, "h200" and the like or an architecture such as "sm_90a", opens as well: for plans that predict
+ * only. */
 LAC_API lac_status lac_device_open(const char *name, lac_device **out);
 LAC_API lac_status lac_device_get_info(const lac_device *device, lac_device_info *info);
 LAC_API void lac_device_close(lac_device *device);
@@ -496,6 +497,8 @@ typedef struct lac_plan_options {
     const char *kernel;   /* forces a kernel by its name; NULL: the planner's pick           */
     int32_t threads;      /* CPU; 0: every core that the process may use                     */
     int32_t measure;      /* 1: time the candidates instead of trusting the model            */
+    int32_t predict_only; /* 1: for get_info and explain alone: nothing is compiled, uploaded or prepared, and execute
+                             refuses it                                                       */
 } lac_plan_options;
 
 typedef struct lac_plan_info {

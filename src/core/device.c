@@ -60,6 +60,20 @@ static lac_status choose_device(const char *name, lac_device_info *best, const l
     return LAC_STATUS_OK;
 }
 
+/* A device that is not here, by a backend that knows it. */
+static lac_status open_absent(const char *name, lac_device **out)
+{
+    const lac_device_ops *const *all;
+    size_t count = lac_registry_device_ops(&all);
+    for (size_t i = 0; i < count; ++i) {
+        if (!all[i]->open_absent) continue;
+        lac_status status = all[i]->open_absent(name, out);
+        if (status != LAC_STATUS_NOT_FOUND) return status;
+    }
+    return lac_fail(LAC_STATUS_NOT_FOUND, "name is '%.40s'; no such device here (try auto or cpu, or see lacuna devices)",
+                    name);
+}
+
 lac_status lac_device_open(const char *name, lac_device **out)
 {
     if (!name) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "name is NULL");
@@ -68,9 +82,7 @@ lac_status lac_device_open(const char *name, lac_device **out)
     const lac_device_ops *best_ops;
     lac_status status = choose_device(name, &best, &best_ops);
     if (status) return status;
-    if (!best_ops)
-        return lac_fail(LAC_STATUS_NOT_FOUND, "name is '%.40s'; no such device here (try auto or cpu, or see lacuna devices)",
-                        name);
+    if (!best_ops) return open_absent(name, out);
     if (!best.available) return lac_fail(LAC_STATUS_DEVICE, "name is '%s'; it cannot be used: %s", best.name, best.note);
 
     lac_device *device = lac_allocate_zeroed(sizeof *device);

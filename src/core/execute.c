@@ -105,6 +105,8 @@ lac_status lac_plan_execute(const lac_plan *plan, const lac_execute_args *args)
     lac_call call;
     lac_status status = lac_plan_resolve_call(plan, args, LAC_CALL_EXECUTE, &call);
     if (status) return status;
+    if (plan->problem.options.predict_only)
+        return lac_fail(LAC_STATUS_UNSUPPORTED, "the plan was made to predict only (options->predict_only)");
     if (plan->info.m == 0 || plan->info.n == 0) return LAC_STATUS_OK;
     return plan->kernel->execute(&plan->problem, plan->state, &call);
 }

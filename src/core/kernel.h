@@ -28,6 +28,8 @@ struct lac_device_ops {
     lac_status (*probe)(size_t index, lac_device_info *info);
     lac_status (*open)(const lac_device_info *info, void **state);
     void (*close)(void *state);
+    /* A device of its kind that is not here, to predict for; NOT_FOUND when it knows none of that name. NULL: it knows none. */
+    lac_status (*open_absent)(const char *name, lac_device **out);
     /* Memory of its own, copies, and waiting; all NULL when it works in the host's memory. `what` names a block. */
     lac_status (*allocate)(const lac_device *device, const char *what, uint64_t bytes, void **out);
     void (*release)(const lac_device *device, void *block);

@@ -43,8 +43,10 @@ lac_status lac_plan_options_resolve(const lac_weight *weight, const lac_device *
         (status = check_number("has_bias", o->has_bias, 1)) ||
         (status = check_number("activation", o->activation, LAC_ACTIVATION_SILU)) ||
         (status = check_number("has_residual", o->has_residual, 1)) || (status = check_number("threads", o->threads, 4096)) ||
-        (status = check_number("measure", o->measure, 1)))
+        (status = check_number("measure", o->measure, 1)) || (status = check_number("predict_only", o->predict_only, 1)))
         return status;
+    if (o->measure && o->predict_only)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options->measure and options->predict_only are both 1");
     return LAC_STATUS_OK;
 }
 
@@ -64,7 +66,7 @@ static bool is_candidate(const lac_kernel *kernel, lac_problem *problem)
 static lac_status prepare(const lac_kernel *kernel, const lac_problem *problem, void **state)
 {
     *state = NULL;
-    return kernel->prepare ? kernel->prepare(problem, state) : LAC_STATUS_OK;
+    return kernel->prepare && !problem->options.predict_only ? kernel->prepare(problem, state) : LAC_STATUS_OK;
 }
 
 static lac_status choose_by_name(lac_plan *plan, const char *name)

@@ -205,41 +205,74 @@ static lac_status open_device(const lac_device_info *info, void **out)
 
 /* ---- targets without a GPU */
 
-/* An H200's clocks and memory: a target's model has to have some. */
-static const double TARGET_CLOCK = 1.98e9, TARGET_MEMORY = 4.92e12;
-static const uint64_t TARGET_L2_BYTES = 50u << 20;
+/* GPUs that can be predicted for without one, by their data sheets; the H200 as it reports itself. Architectures alone get an
+ * H200's clocks and memory: their model has to have some. */
+typedef struct gpu_facts {
+    const char *name, *model, *arch;
+    int multiprocessors;
+    double clock, memory; /* a second */
+    uint64_t l2_bytes;
+} gpu_facts;
 
-lac_status lac_cuda_target_open(const char *arch, lac_device **out)
+static const gpu_facts known_gpus[] = {{"h200", "NVIDIA H200", "sm_90a", 132, 1.98e9, 4.92e12, 60u << 20},
+                                       {"h100", "NVIDIA H100 SXM", "sm_90a", 132, 1.98e9, 3.35e12, 50u << 20},
+                                       {"a100", "NVIDIA A100 80GB", "sm_80", 108, 1.41e9, 2.04e12, 40u << 20},
+                                       {"rtx4090", "NVIDIA GeForce RTX 4090", "sm_89", 128, 2.52e9, 1.008e12, 72u << 20},
+                                       {"rtx3090", "NVIDIA GeForce RTX 3090", "sm_86", 82, 1.7e9, 9.36e11, 6u << 20}};
+
+static const arch_facts *find_arch_named(const char *name)
 {
-    const arch_facts *facts = NULL;
-    for (size_t i = 0; i < sizeof known_archs / sizeof *known_archs && !facts; ++i)
-        if (!strcmp(known_archs[i].name, arch)) facts = &known_archs[i];
-    if (!facts)
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
-                        "arch is '%.40s'; it is one of sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_110a, "
-                        "sm_120, sm_121",
-                        arch);
+    for (size_t i = 0; i < sizeof known_archs / sizeof *known_archs; ++i)
+        if (!strcmp(known_archs[i].name, name)) return &known_archs[i];
+    return NULL;
+}
+
+static lac_status make_target(const gpu_facts *gpu, const arch_facts *arch, lac_device **out)
+{
     lac_device *device = lac_allocate_zeroed(sizeof *device);
     lac_cuda_state *state = device ? create_state() : NULL;
     if (!state) {
         lac_release(device);
         return lac_fail_memory("target", sizeof *device + sizeof *state);
     }
-    fill_target(state, facts, facts->multiprocessors, facts->shared_per_block);
-    fill_rates(state, facts, TARGET_CLOCK, TARGET_MEMORY, TARGET_L2_BYTES);
+    fill_target(state, arch, gpu->multiprocessors, arch->shared_per_block);
+    fill_rates(state, arch, gpu->clock, gpu->memory, gpu->l2_bytes);
     atomic_init(&device->holders, 1);
     device->ops = &lac_cuda_device_ops;
     device->state = state;
     device->info = (lac_device_info){.size = sizeof device->info,
                                      .kind = LAC_DEVICE_KIND_CUDA,
                                      .available = 1,
-                                     .cores = facts->multiprocessors,
-                                     .l2_bytes = TARGET_L2_BYTES};
-    snprintf(device->info.name, sizeof device->info.name, "%s", facts->name);
-    snprintf(device->info.model, sizeof device->info.model, "a target to compile for");
-    snprintf(device->info.vector_unit, sizeof device->info.vector_unit, "sm_%d", facts->arch);
+                                     .cores = gpu->multiprocessors,
+                                     .l2_bytes = gpu->l2_bytes};
+    snprintf(device->info.name, sizeof device->info.name, "%s", gpu->name);
+    snprintf(device->info.model, sizeof device->info.model, "%s", gpu->model);
+    snprintf(device->info.vector_unit, sizeof device->info.vector_unit, "sm_%d", arch->arch);
     *out = device;
     return LAC_STATUS_OK;
+}
+
+lac_status lac_cuda_target_open(const char *name, lac_device **out)
+{
+    const arch_facts *arch = find_arch_named(name);
+    if (!arch)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                        "arch is '%.40s'; it is one of sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_110a, "
+                        "sm_120, sm_121",
+                        name);
+    gpu_facts gpu = known_gpus[0];
+    gpu.name = arch->name;
+    gpu.model = "a target to compile for";
+    gpu.multiprocessors = arch->multiprocessors;
+    return make_target(&gpu, arch, out);
+}
+
+static lac_status open_absent(const char *name, lac_device **out)
+{
+    for (size_t i = 0; i < sizeof known_gpus / sizeof *known_gpus; ++i)
+        if (!strcmp(known_gpus[i].name, name)) return make_target(&known_gpus[i], find_arch_named(known_gpus[i].arch), out);
+    if (find_arch_named(name)) return lac_cuda_target_open(name, out);
+    return lac_fail(LAC_STATUS_NOT_FOUND, "name is '%.40s'; it is no GPU that Lacuna knows", name);
 }
 
 const lac_cuda_target *lac_cuda_target_of(const lac_device *device) { return &lac_cuda_state_of(device)->target; }
@@ -250,6 +283,7 @@ const lac_device_ops lac_cuda_device_ops = {.kind = LAC_DEVICE_KIND_CUDA,
                                             .probe = probe,
                                             .open = open_device,
                                             .close = close_device,
+                                            .open_absent = open_absent,
                                             .allocate = lac_cuda_block_allocate,
                                             .release = lac_cuda_block_release,
                                             .upload = lac_cuda_block_upload,

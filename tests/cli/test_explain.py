@@ -67,6 +67,19 @@ class Explain(Case):
         answer = self.explain("--shape", "2,16,32", "--pattern", "2:4", "--kernel", "ref_f64")
         self.assertEqual((answer["pick"]["kernel"], answer["levels"], answer["remedy"]), ("ref_f64", [], None))
 
+    def test_a_gpu_that_is_not_here(self):
+        for precision in ["strict", "fast"]:
+            answer = self.explain("--device", "h200", "--shape", "512,512,512", "--pattern", "vw32:8:32", "--precision", precision)
+            self.assertEqual(answer["device"], "h200")
+            names = [level["name"] for level in answer["levels"]]
+            self.assertEqual(names, ["memory", "l2", "shared", "issue", "tensor", "waves", "latency", "launch"])
+            self.assertIn(answer["pick"]["bound_by"], names)
+            self.assertTrue(all(c["kernel"].startswith("cuda_") for c in answer["candidates"]))
+            self.assertLessEqual(answer["pick"]["ceiling_seconds"], answer["pick"]["predicted_seconds"])
+        question = ["explain", "--device", "h200", "--shape", "8,64,64", "--pattern", "2:4"]
+        self.assertIn("predicted", self.run_lacuna(*question)[0])
+        self.run_lacuna(*question, "--measure", status=3)
+
     def test_wrong_questions_are_refused(self):
         for shape in ["", "1,2", "1,2,3,4", "0,8,8", "1,8,-8", "a,b,c", "1,8,99999999999"]:
             self.assertIn("--shape", self.run_lacuna("explain", "--shape", shape, "--pattern", "2:4", status=2)[1])
