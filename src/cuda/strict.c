@@ -17,21 +17,19 @@ typedef struct strict_state {
     const lac_device *device; /* the plan holds it */
     lac_strict_shape shape;
     lac_cu_function transpose; /* where X goes through it                        */
-    lac_cu_function aligned;   /* rows of X at 16 bytes; not when m is odd       */
+    lac_cu_function aligned;   /* rows of X at 16 bytes                          */
     lac_cu_function any;       /* rows of X anywhere; not after transpose        */
     lac_cu_pointer records, columns, first_step, row_map;
+    int steps;          /* of every block, or 0 when they differ */
     int blocks, stored; /* of outputs; outputs that the blocks hold, padding included */
 } strict_state;
 
 static bool is_dense(const lac_problem *problem) { return problem->kernel->config == &lac_cuda_strict_dense_flow; }
 
-/* 16-byte copies of X need whole groups of 4 tokens. */
-static bool may_align(const lac_problem *problem) { return lac_strict_transposes(problem) || problem->m % 4 == 0; }
-
 /* Whether the outputs of a block's rows must be looked up. */
 static bool has_row_map(const lac_problem *problem, const lac_strict_facts *facts, const lac_strict_shape *shape)
 {
-    return problem->weight->part[LAC_PART_ROW_PERM].data || facts->vector % lac_strict_warp_n(shape) != 0;
+    return problem->weight->part[LAC_PART_ROW_PERM].data || facts->vector % lac_strict_list_n(shape) != 0;
 }
 
 bool lac_cuda_strict_applies(const lac_problem *problem)
@@ -68,7 +66,10 @@ static void request_strict(const lac_problem *problem, const lac_strict_facts *f
     lac_cuda_request_define(r, "LAC_WARPS_N", s->warps_n);
     lac_cuda_request_define(r, "LAC_WARPS_M", s->warps_m);
     lac_cuda_request_define(r, "LAC_BLOCKS_AT_ONCE", s->blocks_at_once);
+    lac_cuda_request_define(r, "LAC_ROWWISE", s->rowwise);
     lac_cuda_request_define(r, "LAC_PACKED", s->packed);
+    lac_cuda_request_define(r, "LAC_EVERY", s->every);
+    lac_cuda_request_define(r, "LAC_UNEVEN", s->uneven);
     lac_cuda_request_define(r, "LAC_ROWS", s->rows);
     lac_cuda_request_define(r, "LAC_SLOTS", s->slots);
     lac_cuda_request_define(r, "LAC_STAGES", s->stages);
@@ -93,7 +94,7 @@ static lac_status make_requests(const lac_problem *problem, bool dense, lac_cuda
         lac_cuda_request_define(&requests[(*count)++], "LAC_X_TOKEN_MAJOR",
                                 problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
     }
-    if (may_align(problem)) request_strict(problem, &facts, &shape, true, &requests[(*count)++]);
+    request_strict(problem, &facts, &shape, true, &requests[(*count)++]);
     if (!lac_strict_transposes(problem)) request_strict(problem, &facts, &shape, false, &requests[(*count)++]);
     return LAC_STATUS_OK;
 }
@@ -118,8 +119,7 @@ static lac_status load_programs(const lac_problem *problem, strict_state *state)
     unsigned shared = lac_strict_stage_bytes(&state->shape) * (unsigned)state->shape.stages;
     if (!status && lac_strict_transposes(problem))
         status = lac_cuda_program_get(problem->device, &requests[next++], 0, &state->transpose);
-    if (!status && may_align(problem))
-        status = lac_cuda_program_get(problem->device, &requests[next++], shared, &state->aligned);
+    if (!status) status = lac_cuda_program_get(problem->device, &requests[next++], shared, &state->aligned);
     if (!status && next < count) status = lac_cuda_program_get(problem->device, &requests[next], shared, &state->any);
     return status;
 }
@@ -134,19 +134,22 @@ static lac_status upload(const lac_device *device, const lac_strict_tiled *t, co
                                         (uint64_t)t->steps * lac_strict_record_bytes(shape), &state->records);
     if (!status)
         status = lac_cuda_upload(device, "columns of the weight", t->columns,
-                                 ((uint64_t)t->steps + 1) * entries * sizeof *t->columns, &state->columns);
+                                 ((uint64_t)t->steps + LAC_STRICT_READ_AHEAD) * entries * sizeof *t->columns, &state->columns);
     if (!status)
         status = lac_cuda_upload(device, "steps of the weight", t->first_step,
                                  ((uint64_t)t->blocks + 1) * sizeof *t->first_step, &state->first_step);
     state->blocks = (int)t->blocks;
+    state->steps = (int)t->first_step[t->blocks > 0];
+    for (int64_t b = 0; b < t->blocks; ++b)
+        if (t->first_step[b + 1] - t->first_step[b] != (uint32_t)state->steps) state->steps = 0;
     return status;
 }
 
 static lac_status prepare_weight(const lac_problem *problem, const lac_strict_facts *facts, strict_state *state)
 {
-    const int warp_n = lac_strict_warp_n(&state->shape);
+    const int list_n = lac_strict_list_n(&state->shape);
     lac_strict_rows rows;
-    lac_status status = lac_strict_rows_make(problem->weight, facts, warp_n, is_dense(problem), &rows);
+    lac_status status = lac_strict_rows_make(problem->weight, facts, list_n, is_dense(problem), &rows);
     if (status) return status;
     lac_strict_tiled tiled;
     status = lac_strict_tile(&rows.source, &state->shape, &tiled);
@@ -155,7 +158,7 @@ static lac_status prepare_weight(const lac_problem *problem, const lac_strict_fa
         lac_strict_tiled_release(&tiled);
     }
     bool mapped = has_row_map(problem, facts, &state->shape);
-    state->stored = mapped ? (int)(rows.source.vectors * warp_n) : (int)facts->rows;
+    state->stored = mapped ? (int)(rows.source.vectors * list_n) : (int)facts->rows;
     if (!status && mapped)
         status = lac_cuda_upload(problem->device, "rows of the weight", rows.outputs,
                                  (uint64_t)state->stored * sizeof *rows.outputs, &state->row_map);
@@ -226,11 +229,12 @@ lac_status lac_cuda_strict_execute(const lac_problem *problem, const void *opaqu
                                 .columns = (const unsigned *)(uintptr_t)state->columns,
                                 .first_step = (const unsigned *)(uintptr_t)state->first_step,
                                 .row_map = (const unsigned *)(uintptr_t)state->row_map,
+                                .steps = state->steps,
                                 .rows = state->stored,
                                 .tiles_m = tiles_m,
                                 .group_m = tiles_m < GROUP_M ? tiles_m : GROUP_M,
                                 .blocks = state->blocks};
-    bool aligned = state->aligned && (state->transpose || is_aligned(&gpu_call));
+    bool aligned = state->transpose || is_aligned(&gpu_call);
     lac_cuda_launch launch = {.function = aligned ? state->aligned : state->any,
                               .grid = {(unsigned)tiles_m * (unsigned)state->blocks * (unsigned)s->split, 1, 1},
                               .block = (unsigned)lac_strict_threads(s),

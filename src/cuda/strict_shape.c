@@ -10,38 +10,41 @@
 
 /* Tiles of a warp and how many warps of them make a block. A thread's sums decide how many threads a multiprocessor holds. */
 typedef struct tile {
-    int lanes_n, thread_n, thread_m, warps_n, warps_m;
+    int lanes_n, thread_n, thread_m, warps_n, warps_m, rowwise;
 } tile;
 
 static const tile TILES[] = {
     /* vectors of 32 outputs: 256 x 128, 128 x 128, 64 x 128, 128 x 64, 128 x 32 outputs x tokens */
-    {4, 8, 16, 8, 1},
-    {4, 8, 16, 4, 1},
-    {4, 8, 8, 8, 2},
-    {4, 8, 8, 4, 2},
-    {4, 8, 8, 2, 2},
-    {4, 8, 4, 4, 2},
-    {4, 8, 4, 4, 1},
+    {4, 8, 16, 8, 1, 0},
+    {4, 8, 16, 4, 1, 0},
+    {4, 8, 8, 8, 2, 0},
+    {4, 8, 8, 4, 2, 0},
+    {4, 8, 8, 2, 2, 0},
+    {4, 8, 4, 4, 2, 0},
+    {4, 8, 4, 4, 1, 0},
     /* of 16 */
-    {2, 8, 8, 8, 1},
-    {2, 8, 8, 4, 1},
-    {2, 8, 4, 8, 1},
+    {2, 8, 8, 8, 1, 0},
+    {2, 8, 8, 4, 1, 0},
+    {2, 8, 4, 8, 1, 0},
     /* of 8 */
-    {1, 8, 8, 8, 1},
-    {1, 8, 4, 8, 1},
+    {1, 8, 8, 8, 1, 0},
+    {1, 8, 4, 8, 1, 0},
     /* of 4 */
-    {1, 4, 8, 16, 1},
-    {1, 4, 4, 16, 1},
+    {1, 4, 8, 16, 1, 0},
+    {1, 4, 4, 16, 1, 0},
+    /* rows that share nothing: 128 x 256, 64 x 128 */
+    {1, 8, 8, 16, 1, 1},
+    {1, 8, 4, 8, 1, 1},
 };
 
-enum { MOST_ROWS = 128, MOST_SLOTS = 32, MOST_STAGES = 5, MOST_SLICES = 4, GROUP_M = 16 };
+enum { MOST_ROWS = 128, MOST_SLOTS = 32, MOST_SLICES = 4, GROUP_M = 16 };
 
 static int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t round_up(int64_t a, int64_t b) { return ceil_divide(a, b) * b; }
 
 bool lac_strict_transposes(const lac_problem *problem)
 {
-    return problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR || problem->options.x_dtype != LAC_DTYPE_F32;
+    return problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR || problem->options.x_dtype != LAC_DTYPE_F32 || problem->m % 4;
 }
 
 int64_t lac_strict_pitch(const lac_problem *problem) { return round_up(problem->m, 32); }
@@ -63,15 +66,16 @@ lac_strict_facts lac_strict_facts_of(const lac_problem *problem, bool dense)
     return f;
 }
 
-int64_t lac_strict_vectors(const lac_strict_facts *f, int warp_n)
+int64_t lac_strict_vectors(const lac_strict_facts *f, int list_n)
 {
     if (!f->rows) return 0;
     int64_t whole = f->rows / f->vector, rest = f->rows % f->vector;
-    return whole * ceil_divide(f->vector, warp_n) + ceil_divide(rest, warp_n);
+    return whole * ceil_divide(f->vector, list_n) + ceil_divide(rest, list_n);
 }
 
 int lac_strict_unroll(const lac_strict_shape *s)
 {
+    if (s->uneven) return 4;
     int share = s->slots / s->slices, most = s->thread_n * s->thread_m > 64 ? 12 : 16;
     for (int u = most; u > 4; u -= 4)
         if (share % u == 0) return u;
@@ -80,19 +84,31 @@ int lac_strict_unroll(const lac_strict_shape *s)
 
 /* ---- one candidate */
 
-/* Columns that a step advances by, when each vector has `slots` slots for them. */
+/* Whether vectors fill their slots at different columns: no number of whole groups fits a step. */
+static bool is_uneven(const lac_strict_facts *f, int slots) { return !f->group_n || f->group_n > slots; }
+
+/* Columns that a step advances by, when each vector has `slots` slots for them; when uneven, so many that a vector has rarely
+ * more than it has slots for: density * columns and two and a half deviations. */
 static double step_columns(const lac_strict_facts *f, int slots)
 {
-    if (f->group_n && f->group_n <= slots) return (double)(slots / f->group_n * f->group_k);
-    /* Vectors fill their slots at different columns: the first one that is full ends the step. */
-    return slots / f->density / (1.0 + 1.2 * sqrt((1.0 - f->density) / slots));
+    if (!is_uneven(f, slots)) return (double)(slots / f->group_n * f->group_k);
+    double d = f->density, b = 2.5 * sqrt(d * (1.0 - d)), root = (sqrt(b * b + 4.0 * d * slots) - b) / (2.0 * d);
+    return fmax(root * root, 1.0);
+}
+
+/* Slots that a vector runs through in a step. */
+static double step_slots(const lac_strict_facts *f, const lac_strict_shape *s, double columns)
+{
+    if (!s->uneven || s->rowwise) return s->slots;
+    /* Half a group of 4 a slice stays empty, and the vector with the most makes the others wait a little. */
+    return fmin(columns * f->density * 1.06 + 1.5 * s->slices, s->slots);
 }
 
 /* Row groups that a block's vectors come from. */
 static double block_groups(const lac_strict_facts *f, const lac_strict_shape *s)
 {
-    double per_group = (double)ceil_divide(f->vector, lac_strict_warp_n(s));
-    return fmax(1.0, s->warps_n / per_group);
+    double per_group = (double)ceil_divide(f->vector, lac_strict_list_n(s));
+    return fmax(1.0, lac_strict_lists(s) / per_group);
 }
 
 /* Rows that a stage of the packed path needs: what the block's groups use together, with room for the unlucky step. */
@@ -101,7 +117,7 @@ static int packed_rows(const lac_strict_facts *f, const lac_strict_shape *s, dou
     double groups = block_groups(f, s), share = 1.0 - pow(1.0 - f->density, groups);
     *used = groups > 1.0 ? columns * share : columns * f->density;
     double most = ceil(groups) * s->slots;
-    if (groups <= 1.0) return s->slots;
+    if (groups <= 1.0) return s->slots; /* a single vector: it stops at its last slot */
     double wanted = *used + 2.5 * sqrt(columns * share * (1.0 - share)) + 2.0;
     return (int)round_up((int64_t)fmin(fmin(wanted, most), columns), 4);
 }
@@ -116,7 +132,7 @@ static bool fit(const lac_cuda_target *target, lac_strict_shape *s)
     for (s->blocks_at_once = most_threads / threads; s->blocks_at_once; --s->blocks_at_once) {
         unsigned all = (target->shared_per_block + 1024) / (unsigned)s->blocks_at_once - 1024;
         unsigned stages = all / stage;
-        s->stages = stages < MOST_STAGES ? (int)stages : MOST_STAGES;
+        s->stages = stages < LAC_STRICT_MOST_STAGES ? (int)stages : LAC_STRICT_MOST_STAGES;
         if ((s->stages >= 3 || (s->stages == 2 && s->blocks_at_once == 1)) && (unsigned)s->stages * stage >= sums) return true;
     }
     return false;
@@ -125,22 +141,33 @@ static bool fit(const lac_cuda_target *target, lac_strict_shape *s)
 /* Shared-memory turns of 128 bytes, and instructions, that one slot takes of one warp. */
 static double slot_turns(const lac_strict_shape *s)
 {
-    return s->thread_m / 4 * (s->lanes_n == 1 ? 4.0 : 2.0) + s->thread_n / 4 * (s->lanes_n == 4 ? 2.0 : 1.0) + 0.25;
+    if (s->rowwise) return s->thread_n * (s->thread_m / 4 * 4.0 + 0.5);
+    return s->thread_m / 4 * (s->lanes_n == 1 ? 4.0 : 2.0) + s->thread_n / 4 * (s->lanes_n > 1 ? 2.0 : 1.0) + 0.25;
 }
 
 static double slot_instructions(const lac_strict_shape *s)
 {
-    return s->thread_n * s->thread_m + s->thread_m / 4 + s->thread_n / 4 + 1.5;
+    if (s->rowwise) return s->thread_n * (s->thread_m + s->thread_m / 4 + 1.5);
+    return s->thread_n * s->thread_m + s->thread_m / 4 + s->thread_n / 4 + (s->every ? 0.25 : 1.5);
 }
 
-/* Few warps with few sums each cannot hide the latency of shared memory and barriers behind their products; measured. */
-static double latency(const lac_strict_shape *s, double blocks_each)
+/* Time of a block's work when `resident` blocks share a multiprocessor, against full issue slots: few warps cannot hide the
+ * latency of shared memory and barriers behind their products, and 128 sums a thread leave room for 8 warps only. Measured on
+ * an H200 over 32 problems. */
+static double pace(const lac_strict_shape *s, double resident)
 {
-    double resident = fmin(fmax(blocks_each, 1.0), s->blocks_at_once);
-    double products = resident * (lac_strict_threads(s) / 32) * (s->thread_n * s->thread_m / 64.0);
-    return products >= 16.0  ? 1.0
-           : products >= 8.0 ? 1.0 + 0.12 * (16.0 / products - 1.0)
-                             : 1.12 + 0.4 * (8.0 / products - 1.0);
+    double warps = resident * (lac_strict_threads(s) / 32);
+    if (s->thread_n * s->thread_m > 64) return warps >= 8.0 ? 1.13 : warps >= 4.0 ? 1.13 + 0.025 * (8.0 - warps) : 1.6;
+    double full = s->thread_n * s->thread_m == 64 ? 1.07 : 1.05;
+    return warps >= 16.0 ? full : warps >= 8.0 ? full + 0.004 * (16.0 - warps) : full + 0.03 + 0.025 * (8.0 - warps);
+}
+
+/* Of full issue slots, what the busiest multiprocessor reaches over all its blocks; the last of them may be alone. */
+static double efficiency(const lac_strict_shape *s, double blocks_each)
+{
+    double all = fmax(ceil(blocks_each), 1.0), at_once = s->blocks_at_once, rounds = floor(all / at_once);
+    double rest = all - rounds * at_once;
+    return all / (rounds * at_once * pace(s, at_once) + (rest > 0.0 ? rest * pace(s, rest) : 0.0));
 }
 
 static lac_cost candidate_cost(const lac_problem *problem, const lac_strict_facts *f, const lac_strict_shape *s, double columns,
@@ -149,10 +176,12 @@ static lac_cost candidate_cost(const lac_problem *problem, const lac_strict_fact
     const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
     const lac_plan_options *o = &problem->options;
     const double m = (double)problem->m, block_m = lac_strict_block_m(s), warps = lac_strict_threads(s) / 32;
-    const double tiles_m = ceil(m / block_m), blocks_n = ceil((double)lac_strict_vectors(f, lac_strict_warp_n(s)) / s->warps_n);
+    const double tiles_m = ceil(m / block_m),
+                 blocks_n = ceil((double)lac_strict_vectors(f, lac_strict_list_n(s)) / lac_strict_lists(s));
     const double steps = ceil((double)f->k / columns), record = lac_strict_record_bytes(s), parts = s->slices * s->split;
     const double row_bytes = fmin(block_m, m) * 4.0, copies = rows * block_m * 4.0 / 16.0 / 32.0;
-    double step = s->slots * s->warps_n * s->warps_m * slot_instructions(s) + copies * (s->packed ? 3.5 : 2.2) +
+    const double slots = step_slots(f, s, columns);
+    double step = slots * s->warps_n * s->warps_m * slot_instructions(s) + copies * (s->packed ? 3.5 : 2.2) +
                   record / 512.0 * 1.5 + warps * 30.0;
     double x_bytes = m * (double)problem->weight->k_in * 4.0,
            y_bytes = m * (double)f->rows * (double)lac_dtype_size(o->y_dtype);
@@ -162,17 +191,17 @@ static lac_cost candidate_cost(const lac_problem *problem, const lac_strict_fact
                         blocks_n * steps * record * ceil(tiles_m / GROUP_M),
         .l2_bytes = tiles_m * blocks_n * steps * (rows * row_bytes + record),
         .shared_bytes = tiles_m * blocks_n *
-                            (steps * (128.0 * s->slots * s->warps_n * s->warps_m * slot_turns(s) + rows * row_bytes + record)) +
+                            (steps * (128.0 * slots * s->warps_n * s->warps_m * slot_turns(s) + rows * row_bytes + record)) +
                         (parts > 1.0 ? 8.0 * sums * parts : 0.0),
         .instructions = tiles_m * blocks_n * steps * step + sums / 32.0 * (3.0 + (parts > 1.0 ? parts : 0.0)),
         .blocks = tiles_m * blocks_n * s->split,
-        /* Two blocks on a multiprocessor run at half the speed each, so a wave is one block everywhere. Clusters of more than
-         * two blocks leave some multiprocessors without one. */
-        .blocks_at_once = rates->multiprocessors * (s->split > 2 ? 0.9 : 1.0),
-        .fill_seconds = 2e-6 + (s->split > 1 ? 1e-6 : 0.0),
+        /* Two blocks on a multiprocessor run at half the speed each, so a wave is one block everywhere. */
+        .blocks_at_once = rates->multiprocessors,
+        .fill_seconds = 3.5e-6 + (parts > 1.0 ? 0.4e-6 * parts : 0.0),
         .launches = lac_strict_transposes(problem) ? 2 : 1};
+    work.efficiency = efficiency(s, work.blocks / rates->multiprocessors);
     lac_cost cost = lac_model_gpu_cost(rates, &work);
-    cost.seconds *= latency(s, work.blocks / rates->multiprocessors) * (s->stages == 2 ? 1.01 : 1.0);
+    if (s->stages < 4) cost.seconds *= s->stages == 2 ? 1.03 : 1.005;
     return cost;
 }
 
@@ -189,6 +218,7 @@ typedef struct search {
 static void consider(search *best, lac_strict_shape s)
 {
     const lac_strict_facts *f = best->facts;
+    s.uneven = is_uneven(f, s.slots);
     double columns = step_columns(f, s.slots), used = columns;
     if (s.packed) {
         s.rows = packed_rows(f, &s, columns, &used);
@@ -207,10 +237,11 @@ static void consider(search *best, lac_strict_shape s)
 bool lac_strict_choose(const lac_problem *problem, const lac_strict_facts *facts, lac_strict_shape *shape, lac_cost *cost)
 {
     search best = {.problem = problem, .facts = facts};
-    const int most_split = lac_cuda_target_of(problem->device)->arch >= 90 ? 4 : 1;
+    /* Clusters of more than two blocks leave multiprocessors without one. */
+    const int most_split = lac_cuda_target_of(problem->device)->arch >= 90 ? 2 : 1;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; ++i) {
         const tile *t = &TILES[i];
-        for (int slices = 1; slices <= MOST_SLICES; slices *= 2)
+        for (int slices = 1; slices <= (t->rowwise ? 1 : MOST_SLICES); slices *= 2)
             for (int split = 1; split <= most_split; split *= 2)
                 for (int slots = 4 * slices; slots <= MOST_SLOTS; slots += 4 * slices)
                     for (int packed = facts->in_order ? 0 : 1; packed <= (facts->density < 1.0 || !facts->in_order); ++packed)
@@ -219,7 +250,9 @@ bool lac_strict_choose(const lac_problem *problem, const lac_strict_facts *facts
                                                            .thread_m = t->thread_m,
                                                            .warps_n = t->warps_n,
                                                            .warps_m = t->warps_m,
+                                                           .rowwise = t->rowwise,
                                                            .packed = packed,
+                                                           .every = !packed && !t->rowwise && facts->density == 1.0,
                                                            .slots = slots,
                                                            .slices = slices,
                                                            .split = split});

@@ -17,13 +17,13 @@ typedef struct lac_strict_facts {
 } lac_strict_facts;
 
 lac_strict_facts lac_strict_facts_of(const lac_problem *problem, bool dense);
-/* Vectors of warp_n outputs, those padded at the end of a row group included. */
-int64_t lac_strict_vectors(const lac_strict_facts *facts, int warp_n);
+/* Vectors of list_n outputs, those padded at the end of a row group included. */
+int64_t lac_strict_vectors(const lac_strict_facts *facts, int list_n);
 /* False when no tile fits the device. */
 bool lac_strict_choose(const lac_problem *problem, const lac_strict_facts *facts, lac_strict_shape *shape, lac_cost *cost);
 /* Slots that strict.cu unrolls. */
 int lac_strict_unroll(const lac_strict_shape *shape);
-/* Whether X goes through transpose.cu first, and the floats from row to row of what that makes. */
+/* Whether X goes through transpose.cu first: when it is not feature-major fp32 in rows that can be copied by 16 bytes; and the floats from row to row of what that makes. */
 bool lac_strict_transposes(const lac_problem *problem);
 int64_t lac_strict_pitch(const lac_problem *problem);
 

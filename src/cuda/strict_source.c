@@ -1,4 +1,4 @@
-/* strict_source.c - cuts row groups into vectors of warp_n outputs. A row group whose outputs are no multiple of that ends in a
+/* strict_source.c - cuts row groups into vectors of list_n outputs. A row group whose outputs are no multiple of that ends in a
  * padded vector, its missing outputs with weights of zero. V:N:M is taken as its selected inputs, with zeros where a row
  * keeps fewer of them. */
 #include "cuda/strict_source.h"
@@ -18,12 +18,12 @@ typedef struct vector_place {
 
 static vector_place place_of(const lac_strict_rows *r, int64_t vector)
 {
-    int64_t per_group = (r->facts->vector + r->warp_n - 1) / r->warp_n;
-    vector_place p = {.group = vector / per_group, .row = vector % per_group * r->warp_n};
+    int64_t per_group = (r->facts->vector + r->list_n - 1) / r->list_n;
+    vector_place p = {.group = vector / per_group, .row = vector % per_group * r->list_n};
     int64_t left = r->facts->rows - p.group * r->facts->vector;
     if (left > r->facts->vector) left = r->facts->vector;
     left -= p.row;
-    p.rows = (int)(left < r->warp_n ? left : r->warp_n);
+    p.rows = (int)(left < r->list_n ? left : r->list_n);
     return p;
 }
 
@@ -56,7 +56,7 @@ static void vnm_values(const void *user, int64_t vector, int64_t slot, float *ou
 static void dense_values(const void *user, int64_t vector, int64_t slot, float *out)
 {
     const lac_strict_rows *r = user;
-    for (int i = 0; i < place_of(r, vector).rows; ++i) out[i] = r->dense[(vector * r->warp_n + i) * r->facts->k + slot];
+    for (int i = 0; i < place_of(r, vector).rows; ++i) out[i] = r->dense[(vector * r->list_n + i) * r->facts->k + slot];
 }
 
 /* ---- making it */
@@ -115,22 +115,22 @@ static void fill(lac_strict_rows *r, int64_t *first, uint32_t *columns, uint32_t
             total += group_columns(r->weight, p.group, units, columns + total);
         }
         before = p.group;
-        for (int i = 0; i < r->warp_n; ++i) {
+        for (int i = 0; i < r->list_n; ++i) {
             int64_t stored = p.group * r->facts->vector + p.row + i;
-            r->outputs[v * r->warp_n + i] = i >= p.rows ? UINT32_MAX : row_perm ? row_perm[stored] : (uint32_t)stored;
+            r->outputs[v * r->list_n + i] = i >= p.rows ? UINT32_MAX : row_perm ? row_perm[stored] : (uint32_t)stored;
         }
     }
     first[r->source.vectors] = total;
 }
 
-lac_status lac_strict_rows_make(const lac_weight *weight, const lac_strict_facts *facts, int warp_n, bool dense,
+lac_status lac_strict_rows_make(const lac_weight *weight, const lac_strict_facts *facts, int list_n, bool dense,
                                 lac_strict_rows *out)
 {
-    lac_strict_rows r = {.weight = weight, .facts = facts, .warp_n = warp_n};
-    const uint64_t vectors = (uint64_t)lac_strict_vectors(facts, warp_n);
+    lac_strict_rows r = {.weight = weight, .facts = facts, .list_n = list_n};
+    const uint64_t vectors = (uint64_t)lac_strict_vectors(facts, list_n);
     const uint64_t each = dense ? (uint64_t)facts->k : (uint64_t)lac_weight_row_capacity(weight);
     const uint64_t units = (uint64_t)weight->geometry.selected;
-    uint64_t bytes = (vectors + 1) * sizeof(int64_t) + (vectors * (each + (uint64_t)warp_n) + units) * sizeof(uint32_t);
+    uint64_t bytes = (vectors + 1) * sizeof(int64_t) + (vectors * (each + (uint64_t)list_n) + units) * sizeof(uint32_t);
     lac_status status = dense ? expand(weight, &r.dense) : LAC_STATUS_OK;
     if (status) return status;
     r.storage = lac_allocate(bytes);
@@ -149,7 +149,7 @@ lac_status lac_strict_rows_make(const lac_weight *weight, const lac_strict_facts
                                    .values = dense                                      ? dense_values
                                              : weight->pattern.family == LAC_FAMILY_VNM ? vnm_values
                                                                                         : sparse_values};
-    fill(&r, first, columns, r.outputs + vectors * (uint64_t)warp_n);
+    fill(&r, first, columns, r.outputs + vectors * (uint64_t)list_n);
     *out = r;
     out->source.user = out;
     return LAC_STATUS_OK;

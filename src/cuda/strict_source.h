@@ -8,16 +8,16 @@
 
 typedef struct lac_strict_rows {
     lac_strict_source source;
-    uint32_t *outputs; /* [vectors * warp_n] the output of each row, UINT32_MAX for padding */
+    uint32_t *outputs; /* [vectors * list_n] the output of each row, UINT32_MAX for padding */
     const lac_weight *weight;
     const lac_strict_facts *facts;
-    int warp_n;
+    int list_n;
     float *dense; /* [n][k_in] of the dense kernel, else NULL */
     void *storage;
 } lac_strict_rows;
 
 /* `facts` must outlive it. With `dense` every column is kept, in the order of X. */
-lac_status lac_strict_rows_make(const lac_weight *weight, const lac_strict_facts *facts, int warp_n, bool dense,
+lac_status lac_strict_rows_make(const lac_weight *weight, const lac_strict_facts *facts, int list_n, bool dense,
                                 lac_strict_rows *out);
 void lac_strict_rows_release(lac_strict_rows *rows);
 

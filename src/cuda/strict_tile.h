@@ -10,16 +10,23 @@
 typedef struct lac_strict_shape {
     int lanes_n, thread_n, thread_m, warps_n, warps_m;
     int blocks_at_once; /* on a multiprocessor */
-    int packed, rows, slots, stages, slices, split;
+    int rowwise;        /* each row of W has columns of its own */
+    int packed, every, uneven, rows, slots, stages, slices, split;
 } lac_strict_shape;
 
 static inline int lac_strict_warp_n(const lac_strict_shape *s) { return s->lanes_n * s->thread_n; }
 static inline int lac_strict_block_n(const lac_strict_shape *s) { return lac_strict_warp_n(s) * s->warps_n; }
 static inline int lac_strict_block_m(const lac_strict_shape *s) { return 32 / s->lanes_n * s->thread_m * s->warps_m; }
 static inline int lac_strict_threads(const lac_strict_shape *s) { return 32 * s->warps_n * s->warps_m * s->slices; }
+/* Lists of columns in a block, and the outputs that share one. */
+static inline int lac_strict_lists(const lac_strict_shape *s) { return s->warps_n * (s->rowwise ? s->thread_n : 1); }
+static inline int lac_strict_list_n(const lac_strict_shape *s) { return s->rowwise ? 1 : lac_strict_warp_n(s); }
+/* Offsets of one vector in one slice of a step. */
+static inline int lac_strict_slice_offsets(const lac_strict_shape *s) { return s->slots / s->slices + (s->uneven ? 8 : 4); }
 static inline unsigned lac_strict_record_bytes(const lac_strict_shape *s)
 {
-    return (unsigned)(s->slots * lac_strict_block_n(s) + s->warps_n * (s->slots + 4 * s->slices)) * 4;
+    int offsets = s->rowwise ? s->slots * lac_strict_block_n(s) : s->warps_n * s->slices * lac_strict_slice_offsets(s);
+    return (unsigned)(s->slots * lac_strict_block_n(s) + offsets) * 4;
 }
 static inline unsigned lac_strict_stage_bytes(const lac_strict_shape *s)
 {
@@ -27,7 +34,7 @@ static inline unsigned lac_strict_stage_bytes(const lac_strict_shape *s)
 }
 
 /* Where vectors of outputs come from: number `vector` of them keeps columns[first[vector]] to columns[first[vector + 1]],
- * ascending, and `values` writes the weights of its kept column `slot` to out[warp_n]. */
+ * ascending, and `values` writes the weights of its kept column `slot` to out[list_n]. */
 typedef struct lac_strict_source {
     int64_t vectors;
     uint32_t k; /* columns; when not packed at least the shape's rows */
@@ -38,10 +45,13 @@ typedef struct lac_strict_source {
     const void *user;
 } lac_strict_source;
 
+/* Steps past a block's last one whose columns the kernel may read. */
+enum { LAC_STRICT_MOST_STAGES = 5, LAC_STRICT_READ_AHEAD = LAC_STRICT_MOST_STAGES };
+
 typedef struct lac_strict_tiled {
     int64_t blocks, steps;
     uint32_t *first_step; /* [blocks + 1]                                   */
-    uint32_t *columns;    /* packed: [steps + 1][rows]; direct: [steps + 1]; the kernel reads one step too many */
+    uint32_t *columns;    /* packed: [steps + LAC_STRICT_READ_AHEAD][rows]; direct: [steps + LAC_STRICT_READ_AHEAD] */
     void *records;        /* [steps] of lac_strict_record_bytes             */
 } lac_strict_tiled;
 

@@ -7,17 +7,21 @@
  * The host has cut each block's columns into steps (strict_tile.c). A step brings up to LAC_ROWS rows of X into shared memory
  * and up to LAC_SLOTS slots for each vector:
  *   direct   LAC_ROWS consecutive inputs from first[step] on, whether used or not (low sparsity)
+ *            LAC_EVERY: all of them are used, slot i is row i, and no offsets are read (dense)
  *   packed   the inputs of columns[step][LAC_ROWS], which the vectors of this block use; 0xffffffff: none (high sparsity)
  *
  * One stage of shared memory, of LAC_STAGES:
  *
  *     X        [LAC_ROWS][block_m]            rows of tokens
  *     W        [LAC_SLOTS][block_n]           as in records[step]
- *     offsets  [LAC_WARPS_N][LAC_SLICES][LAC_SLOTS / LAC_SLICES + 4]   bytes from X to the slot's row; the last 4 are the
- *                                             next step's first
+ *     offsets  [LAC_WARPS_N][LAC_SLICES][LAC_SLOTS / LAC_SLICES + 4]   bytes from X to the slot's row, and behind the last slot
+ *                                             the first 4 of the next step
+ *              LAC_UNEVEN: 4 more, of which the first two are the number of slots in the next step and in this one
+ *
+ * LAC_ROWWISE: rows of W share nothing (element-wise patterns); see multiply_rows.
  *
  * Copies run LAC_STAGES - 1 steps ahead; the fragments of a slot are loaded while the slot before is multiplied, and its
- * offset 4 slots earlier. Where tokens and outputs are too few to fill the GPU, the inputs are shared out as well: LAC_SLICES
+ * offset one more slot earlier, four at a time. Where tokens and outputs are too few to fill the GPU, the inputs are shared out as well: LAC_SLICES
  * groups of warps take their part of each step's slots, LAC_SPLIT blocks of a cluster their part of the steps. Their sums are
  * added through shared memory, each other's in a cluster, always in the same order.
  *
@@ -41,7 +45,8 @@ constexpr int slots = LAC_SLOTS, slice_slots = slots / slices, rows = LAC_ROWS, 
 constexpr int row_bytes = block_m * 4;
 constexpr int x_bytes = rows * row_bytes;
 constexpr int w_bytes = slots * block_n * 4;
-constexpr int offset_bytes = LAC_WARPS_N * slices * (slice_slots + 4) * 4;
+constexpr int slice_offsets = slice_slots + (LAC_UNEVEN ? 8 : 4);
+constexpr int offset_bytes = LAC_ROWWISE ? block_n * slots * 4 : LAC_WARPS_N * slices * slice_offsets * 4;
 constexpr int record_bytes = w_bytes + offset_bytes;
 constexpr int stage_bytes = x_bytes + record_bytes;
 
@@ -76,6 +81,12 @@ __device__ __forceinline__ void load_fragment(fragment &f, const char *shared, u
         float4 v = *(const float4 *)(shared + w + i * lanes_n * 4);
         f.w[i] = v.x, f.w[i + 1] = v.y, f.w[i + 2] = v.z, f.w[i + 3] = v.w;
     }
+}
+
+__device__ __forceinline__ void load_offsets(u32 (&offset)[4], const char *from)
+{
+    uint4 v = *(const uint4 *)from;
+    offset[0] = v.x, offset[1] = v.y, offset[2] = v.z, offset[3] = v.w;
 }
 
 __device__ __forceinline__ void multiply(float (&sum)[thread_n][thread_m], const fragment &f)
@@ -180,8 +191,9 @@ template <int base, int at = 0> __device__ __forceinline__ void copy_record(u32 
     }
 }
 
-/* Starts the copies of the next step into the stage that begins at byte `stage`. */
-__device__ __forceinline__ void copy_step(copier &c, const char *shared, u32 stage)
+/* Starts the copies of the next step into the stage that begins at byte `stage`. Its column has been read; that of the step after
+ * it is read here, unless the caller has it already. */
+__device__ __forceinline__ void copy_step(copier &c, const char *shared, u32 stage, bool read_column = true)
 {
     u32 to = c.shared_x + stage;
     keep(to);
@@ -193,7 +205,7 @@ __device__ __forceinline__ void copy_step(copier &c, const char *shared, u32 sta
         copy_record<x_bytes>(shared_w, c.record);
     }
     c.record += record_bytes;
-    copier_next_column(c);
+    if (read_column) copier_next_column(c);
 }
 
 /* Sums are stored in runs of 4 that lie side by side in Y. Run r of a thread: */
@@ -205,6 +217,8 @@ __device__ __forceinline__ int run_n(int r) { return r / (thread_m / 4); }
 __device__ __forceinline__ int run_m(int r) { return r % (thread_m / 4) * 4; }
 #endif
 constexpr int runs = thread_n * thread_m / 4;
+constexpr int runs_at_once = stages * stage_bytes >= runs * threads * 16 ? runs : runs / 4;
+static_assert(stages * stage_bytes >= runs_at_once * threads * 16, "sums go through the stages");
 
 __device__ __forceinline__ float4 run_of(const float (&sum)[thread_n][thread_m], int r)
 {
@@ -213,8 +227,8 @@ __device__ __forceinline__ float4 run_of(const float (&sum)[thread_n][thread_m],
     return make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
 }
 
-/* Number i of a thread's outputs (tokens), counted from its warp's first. */
-__device__ __forceinline__ int output_in_warp(int i, int lane) { return (i >> 2) * (lanes_n * 4) + lane_n(lane) * 4 + (i & 3); }
+/* Number i of a thread's rows of W (j of its tokens), counted from its warp's first. */
+__device__ __forceinline__ int row_in_warp(int i, int lane) { return (i >> 2) * (lanes_n * 4) + lane_n(lane) * 4 + (i & 3); }
 __device__ __forceinline__ int token_in_warp(int j, int lane) { return (j >> 2) * (lanes_m * 4) + lane_m(lane) * 4 + (j & 3); }
 
 __device__ __forceinline__ void store_run(const lac_gpu_call &call, const lac_strict_weight &weight, int row, int token, float4 run,
@@ -273,6 +287,102 @@ __device__ __forceinline__ place find_place(const lac_strict_weight &weight)
     return p;
 }
 
+#if LAC_ROWWISE
+/* Every row of W has columns of its own: a lane's tokens of one row of X meet a single weight, so shared memory is the bound. A
+ * step's weights and offsets are [LAC_WARPS_N][LAC_THREAD_N][LAC_SLOTS], read four at a time by all lanes at once. */
+__device__ __forceinline__ void multiply_rows(float (&sum)[thread_n][thread_m], copier &c, const lac_strict_weight &weight,
+                                              const char *shared, int left)
+{
+    const place here = find_place(weight);
+    const u32 lane_x = (u32)(here.warp_m * warp_m + lane_m(here.lane) * 4) * 4;
+    const u32 warp_w = x_bytes + (u32)(here.warp_n * thread_n * slots) * 4;
+    for (u32 stage = 0; left > 0; --left) {
+        lac_copy_wait<stages - 2>();
+        __syncthreads();
+        if (left >= stages) copy_step(c, shared, stage ? stage - stage_bytes : (stages - 1) * stage_bytes);
+        lac_copy_commit();
+        const char *x = shared + stage + lane_x, *w = shared + stage + warp_w;
+#pragma unroll
+        for (int i = 0; i < thread_n; ++i)
+#pragma unroll
+            for (int s = 0; s < slots; s += 4) {
+                float4 v = *(const float4 *)(w + (i * slots + s) * 4);
+                const float value[4] = {v.x, v.y, v.z, v.w};
+                u32 offset[4];
+                load_offsets(offset, w + w_bytes + (i * slots + s) * 4);
+#pragma unroll
+                for (int t = 0; t < 4; ++t)
+#pragma unroll
+                    for (int j = 0; j < thread_m; j += 4) {
+                        float4 y = *(const float4 *)(x + offset[t] + j * lanes_m * 4);
+                        sum[i][j] = fmaf(value[t], y.x, sum[i][j]), sum[i][j + 1] = fmaf(value[t], y.y, sum[i][j + 1]);
+                        sum[i][j + 2] = fmaf(value[t], y.z, sum[i][j + 2]), sum[i][j + 3] = fmaf(value[t], y.w, sum[i][j + 3]);
+                    }
+            }
+        stage = stage == (stages - 1) * stage_bytes ? 0 : stage + stage_bytes;
+    }
+}
+#else
+__device__ __forceinline__ void multiply_vectors(float (&sum)[thread_n][thread_m], copier &c, const lac_strict_weight &weight,
+                                                 const char *shared, int step, int left)
+{
+    const place here = find_place(weight);
+    /* Offsets into shared memory: this lane's tokens, its outputs, its warp's offsets (from the fifth on), in the stage
+     * that is multiplied. */
+    const u32 lane_x = (u32)(here.warp_m * warp_m + lane_m(here.lane) * 4) * 4 +
+                       (LAC_EVERY ? here.slice * slice_slots * row_bytes : 0);
+    const u32 lane_w = x_bytes + (u32)(here.slice * slice_slots * block_n + here.warp_n * warp_n + lane_n(here.lane) * 4) * 4;
+    const u32 lane_o = x_bytes + w_bytes + (u32)(here.warp_n * slices + here.slice) * (slice_offsets * 4) + 16;
+    u32 stage = 0;
+    u32 count = slice_slots;
+#if LAC_UNEVEN
+    count = *(const u32 *)((const char *)weight.records + (i64)step * record_bytes + lane_o - x_bytes + (slice_slots + 1) * 4);
+#endif
+    u32 offset[4];
+    load_offsets(offset, (const char *)weight.records + (i64)step * record_bytes + lane_o - x_bytes - 16);
+    if (LAC_EVERY) offset[0] = 0;
+
+    lac_copy_wait<stages - 2>();
+    __syncthreads();
+    fragment f[2];
+    load_fragment(f[0], shared, lane_x + offset[0], lane_w);
+
+    for (; left > 0; --left) {
+        u32 x = stage + lane_x, w = stage + lane_w, o = stage + lane_o;
+#if LAC_UNEVEN
+        const u32 next_count = *(const u32 *)(shared + o + slice_slots * 4);
+#endif
+#pragma unroll 1
+        for (u32 group = 0; group < count; group += LAC_UNROLL) {
+#pragma unroll
+            for (int s = 0; s < LAC_UNROLL; ++s) {
+                if (s == LAC_UNROLL - 1 && group == count - LAC_UNROLL) { /* on to the next stage */
+                    stage = stage == (stages - 1) * stage_bytes ? 0 : stage + stage_bytes;
+                    x = stage + lane_x - (LAC_EVERY ? LAC_UNROLL * row_bytes : 0);
+                    w = stage + lane_w - (u32)LAC_UNROLL * block_n * 4;
+                    lac_copy_wait<stages - 2>();
+                    __syncthreads();
+                }
+                load_fragment(f[(s + 1) % 2], shared, x + (LAC_EVERY ? (s + 1) * row_bytes : offset[(s + 1) % 4]),
+                              w + (s + 1) * block_n * 4);
+                if (!LAC_EVERY && s % 4 == 2) load_offsets(offset, shared + o + (s - 2) * 4); /* of the 4 slots after these */
+                if (s == 0 && group == 0) {
+                    if (left >= stages) copy_step(c, shared, stage ? stage - stage_bytes : (stages - 1) * stage_bytes);
+                    lac_copy_commit();
+                }
+                multiply(sum, f[s % 2]);
+            }
+            if (LAC_EVERY) x += LAC_UNROLL * row_bytes;
+            w += LAC_UNROLL * block_n * 4;
+            o += LAC_UNROLL * 4;
+        }
+#if LAC_UNEVEN
+        count = next_count;
+#endif
+    }
+}
+#endif
+
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
@@ -282,7 +392,8 @@ extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
     int step, last;
     {
         place here = find_place(weight);
-        step = (int)weight.first_step[here.tile_n], last = (int)weight.first_step[here.tile_n + 1];
+        step = here.tile_n * weight.steps, last = step + weight.steps;
+        if (!weight.steps) step = (int)weight.first_step[here.tile_n], last = (int)weight.first_step[here.tile_n + 1];
         if (LAC_SPLIT > 1) {
             int all = last - step, begin = step;
             step = begin + (int)((i64)all * here.rank / LAC_SPLIT);
@@ -296,75 +407,40 @@ extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
         for (int j = 0; j < thread_m; ++j) sum[i][j] = 0.0f;
 
     if (step < last) {
-        const place here = find_place(weight);
-        copier c = copier_begin(call, weight, shared, here.tile_m * block_m, step);
+        copier c = copier_begin(call, weight, shared, find_place(weight).tile_m * block_m, step);
+        u32 columns[stages]; /* read side by side: at a cold start each takes a microsecond */
+#pragma unroll
+        for (int s = 0; s < stages; ++s) {
+            columns[s] = c.column;
+            if (s < stages - 1) copier_next_column(c);
+        }
 #pragma unroll
         for (int s = 0; s < stages - 1; ++s) {
-            if (step + s < last) copy_step(c, shared, s * stage_bytes);
+            c.column = columns[s];
+            if (step + s < last) copy_step(c, shared, s * stage_bytes, false);
             lac_copy_commit();
         }
-
-        /* Offsets into shared memory: this lane's tokens, its outputs, its warp's offsets (from the fifth on), in the stage
-         * that is multiplied. */
-        const u32 lane_x = (u32)(here.warp_m * warp_m + lane_m(here.lane) * 4) * 4;
-        const u32 lane_w = x_bytes + (u32)(here.slice * slice_slots * block_n + here.warp_n * warp_n + lane_n(here.lane) * 4) * 4;
-        const u32 lane_o = x_bytes + w_bytes + (u32)(here.warp_n * slices + here.slice) * (slice_slots + 4) * 4 + 16;
-        u32 stage = 0;
-        const uint4 head = *(const uint4 *)((const char *)weight.records + (i64)step * record_bytes + lane_o - x_bytes - 16);
-        u32 offset[2][4] = {{head.x, head.y, head.z, head.w}, {0, 0, 0, 0}};
-
-        lac_copy_wait<stages - 2>();
-        __syncthreads();
-        fragment f[2];
-        load_fragment(f[0], shared, lane_x + offset[0][0], lane_w);
-
-        for (int left = last - step; left > 0; --left) {
-            u32 w = stage + lane_w, o = stage + lane_o;
-#pragma unroll 1
-            for (int group_of_slots = 0; group_of_slots < slice_slots; group_of_slots += LAC_UNROLL) {
-#pragma unroll
-                for (int s = 0; s < LAC_UNROLL; ++s) {
-                    if (s % 4 == 0) { /* the offsets of the 4 slots after these */
-                        uint4 next = *(const uint4 *)(shared + o + s * 4);
-                        offset[s / 4 % 2 ^ 1][0] = next.x, offset[s / 4 % 2 ^ 1][1] = next.y;
-                        offset[s / 4 % 2 ^ 1][2] = next.z, offset[s / 4 % 2 ^ 1][3] = next.w;
-                    }
-                    if (s == LAC_UNROLL - 1 && group_of_slots == slice_slots - LAC_UNROLL) { /* on to the next stage */
-                        stage = stage == (stages - 1) * stage_bytes ? 0 : stage + stage_bytes;
-                        w = stage + lane_w - (u32)LAC_UNROLL * block_n * 4;
-                        lac_copy_wait<stages - 2>();
-                        __syncthreads();
-                    }
-                    load_fragment(f[(s + 1) % 2], shared, stage + lane_x + offset[(s + 1) / 4 % 2][(s + 1) % 4],
-                                  w + (s + 1) * block_n * 4);
-                    if (s == 0 && group_of_slots == 0) {
-                        if (left >= stages) copy_step(c, shared, stage ? stage - stage_bytes : (stages - 1) * stage_bytes);
-                        lac_copy_commit();
-                    }
-                    multiply(sum, f[s % 2]);
-                }
-                if (LAC_UNROLL % 8) {
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) offset[0][i] = offset[1][i];
-                }
-                w += LAC_UNROLL * block_n * 4;
-                o += LAC_UNROLL * 4;
-            }
-        }
+        c.column = columns[stages - 1];
+#if LAC_ROWWISE
+        multiply_rows(sum, c, weight, shared, last - step);
+#else
+        multiply_vectors(sum, c, weight, shared, step, last - step);
+#endif
     }
 
     const place here = find_place(weight);
     const int lane = here.lane;
-    const int first_output = here.tile_n * block_n + here.warp_n * warp_n, first_token = here.tile_m * block_m + here.warp_m * warp_m;
+    const int first_row = here.tile_n * block_n + here.warp_n * warp_n, first_token = here.tile_m * block_m + here.warp_m * warp_m;
     const bool wide = ((u64)call.y & 15) == 0 && (call.ldy & 3) == 0;
+    const int thread = threadIdx.x % tile_threads;
+    float4 *exchange = (float4 *)shared;
+    lac_copy_wait<0>();
+    __syncthreads();
 #if LAC_SPLIT * LAC_SLICES > 1
     /* Every thread leaves its sums in its block's shared memory, run by run; each slice of each block adds up and stores its
      * share of the runs. */
-    const int thread = threadIdx.x % tile_threads;
-    lac_copy_wait<0>();
-    __syncthreads();
 #pragma unroll
-    for (int r = 0; r < runs; ++r) ((float4 *)shared)[(here.slice * runs + r) * tile_threads + thread] = run_of(sum, r);
+    for (int r = 0; r < runs; ++r) exchange[(here.slice * runs + r) * tile_threads + thread] = run_of(sum, r);
 #if LAC_SPLIT > 1
     lac_cluster_sync();
 #else
@@ -372,12 +448,12 @@ extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
 #endif
     constexpr int parts = LAC_SPLIT * slices;
     const int part = here.rank * slices + here.slice;
-#pragma unroll 2
+#pragma unroll 1
     for (int r = runs * part / parts; r < runs * (part + 1) / parts; ++r) {
         float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
         for (int other = 0; other < parts; ++other) {
-            const float4 *at = (const float4 *)shared + (other % slices * runs + r) * tile_threads + thread;
+            const float4 *at = exchange + (other % slices * runs + r) * tile_threads + thread;
 #if LAC_SPLIT > 1
             float4 v = lac_cluster_read(lac_shared_address(at), other / slices);
 #else
@@ -385,16 +461,22 @@ extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
 #endif
             total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
         }
-        store_run(call, weight, first_output + output_in_warp(run_n(r), lane), first_token + token_in_warp(run_m(r), lane), total,
-                  wide);
+        store_run(call, weight, first_row + row_in_warp(run_n(r), lane), first_token + token_in_warp(run_m(r), lane), total, wide);
     }
 #if LAC_SPLIT > 1
     lac_cluster_sync(); /* nobody leaves while others read */
 #endif
 #else
+    /* A thread's own sums go through shared memory too, a few runs at a time: a loop can then count through them, and the code
+     * stays short. */
 #pragma unroll
-    for (int r = 0; r < runs; ++r)
-        store_run(call, weight, first_output + output_in_warp(run_n(r), lane), first_token + token_in_warp(run_m(r), lane),
-                  run_of(sum, r), wide);
+    for (int first = 0; first < runs; first += runs_at_once) {
+#pragma unroll
+        for (int r = 0; r < runs_at_once; ++r) exchange[r * threads + thread] = run_of(sum, first + r);
+#pragma unroll 1
+        for (int r = 0; r < runs_at_once; ++r)
+            store_run(call, weight, first_row + row_in_warp(run_n(first + r), lane), first_token + token_in_warp(run_m(first + r), lane),
+                      exchange[r * threads + thread], wide);
+    }
 #endif
 }
