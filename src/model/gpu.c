@@ -1,16 +1,17 @@
 /* gpu.c - time from work and rates. The kernels' cost() calls it; docs/model.md explains it.
  *
- * Levels overlap within a block, so the longest one counts, with a share of the others that pipelines do not hide. What a
- * multiprocessor does by itself takes longer when the last wave of blocks leaves some of them idle; device memory does not
- * care who asks, as long as enough do. */
+ * Device memory and the chip work at the same time, so the slower of the two counts. Kernels that only stream reach the rate of
+ * a copy; on the chip the longest level counts at what kernels reach of it, with a share of the others that pipelines do not
+ * hide. What a multiprocessor does by itself takes longer when the last wave of blocks leaves some of them idle; device memory
+ * does not care who asks, as long as enough do. */
 #include "model/gpu.h"
 
 #include <math.h>
 
-/* Of the levels that are not the bound, what shows nevertheless. */
+/* Of the chip's levels that are not its longest, what shows nevertheless. */
 static const double OVERLAP_LOST = 0.1;
-/* Of the bound's rate, what a kernel reaches that does not say otherwise. */
-static const double EFFICIENCY = 0.88;
+/* Of the rate of the chip's longest level, what a kernel reaches that does not say otherwise. */
+static const double EFFICIENCY = 0.95;
 /* A multiprocessor takes 64 bytes a clock from L2, half of what it reads from its shared memory. */
 static const double PORT_SHARE = 0.5;
 
@@ -71,7 +72,7 @@ lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work
     lac_level *level = cost.level;
     fill_resources(level, rates, work);
     double longest = 0.0, sum = 0.0, own = (work->l2_bytes + work->memory_bytes) / (PORT_SHARE * rates->shared);
-    for (int i = MEMORY; i <= TENSOR; ++i) {
+    for (int i = L2; i <= TENSOR; ++i) {
         longest = fmax(longest, level[i].seconds);
         sum += level[i].seconds;
         if (i >= SHARED) own = fmax(own, level[i].seconds); /* what each multiprocessor does by itself */
@@ -79,8 +80,9 @@ lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work
     double efficiency = work->efficiency > 0.0 ? work->efficiency : EFFICIENCY;
     double waves = work->blocks_at_once > 0.0 ? work->blocks / work->blocks_at_once : 1.0;
     double uneven = waves > 0.0 ? ceil(waves) / waves : 1.0;
-    double rest = OVERLAP_LOST * (sum - longest);
-    double even = (longest + rest) / efficiency, busy = (fmax(longest, own * uneven) + rest) / efficiency;
+    double rest = OVERLAP_LOST * (sum - longest), memory = level[MEMORY].seconds;
+    double even = fmax(memory, (longest + rest) / efficiency);
+    double busy = fmax(memory, (fmax(longest, own * uneven) + rest) / efficiency);
     fill_losses(level, rates, work, waves, busy - even);
     cost.seconds = busy + level[LATENCY].seconds + level[LAUNCH].seconds;
 
@@ -88,6 +90,6 @@ lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work
     for (int i = 0; i < LEVELS; ++i)
         if (level[i].seconds > bound->seconds) bound = &level[i];
     cost.bound = bound->name;
-    cost.ceiling = fmax(longest, level[LAUNCH].seconds); /* better blocks could avoid the rest */
+    cost.ceiling = fmax(fmax(memory, longest), level[LAUNCH].seconds); /* better blocks could avoid the rest */
     return cost;
 }

@@ -27,7 +27,7 @@ typedef struct lac_gpu_work {
     double blocks;         /* of the grid ...                                                 */
     double blocks_at_once; /* ... and how many run at once on the whole GPU                 */
     double fill_seconds;   /* pipelines that fill and drain, over all waves                   */
-    double efficiency;     /* of the bound's rate, what the kernel reaches; 0: as most do     */
+    double efficiency;     /* of the rate of the chip's longest level, what it reaches; 0: as most do */
     int launches;
 } lac_gpu_work;
 

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""model_errors.py - how far the performance model's predictions are from the measured times, and which constants would fit best.
+
+    bench/model_errors.py FIT.csv [MORE.csv ...]
+
+The files come from `lacuna bench --extended`. Constants of the GPU's model (src/model/gpu.c) are fitted on the first file alone, and
+the errors of both the stored predictions and the fitted ones are told for each file: median and 90th percentile of
+|predicted / measured - 1|. Where a problem was timed on several kernels (--kernel all), the last column tells how much slower the
+model's pick is than the best of them, as a geometric mean. Python's standard library is enough.
+"""
+
+import csv
+import math
+import sys
+
+CHIP = ["l2", "shared", "issue", "tensor"]
+# As in src/model/gpu.c: needed to take the stored levels apart.
+EFFICIENCY = 0.95
+
+
+def read(path):
+    rows = []
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            if not row.get("levels") or row["kernel"].startswith("peer:"):
+                continue
+            levels = {name: float(value) for name, value in (pair.split("=") for pair in row["levels"].split())}
+            rows.append({"levels": levels, "measured": float(row["time_us"]), "stored": float(row["predicted_us"]),
+                         "kernel": row["kernel"],
+                         "cell": tuple(row[name] for name in ("dtype", "precision", "pattern", "layout", "m", "n", "k"))})
+    return rows
+
+
+def predict(row, constants):
+    """The formula of src/model/gpu.c, from the stored levels."""
+    levels = row["levels"]
+    times = [levels[name] for name in CHIP]
+    longest = max(times)
+    uneven = levels["waves"] * EFFICIENCY
+    rest = constants["overlap"] * (sum(times) - longest)
+    efficiency = constants["efficiency"].get(row["kernel"], EFFICIENCY)
+    busy = max(levels["memory"], (longest + uneven + rest) / efficiency)
+    return busy + levels["latency"] + constants["launch"] * levels["launch"]
+
+
+def errors(rows, predicted):
+    return sorted(abs(p / row["measured"] - 1) for row, p in zip(rows, predicted))
+
+
+def quantile(values, share):
+    return values[min(len(values) - 1, int(share * len(values)))] if values else math.nan
+
+
+def fit(rows):
+    """A grid: the sum of absolute logarithms is neither smooth nor convex, and there are few constants."""
+    kernels = sorted({row["kernel"] for row in rows})
+    best = None
+    for overlap in [0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5]:
+        for launch in [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5]:
+            constants = {"overlap": overlap, "launch": launch, "efficiency": {}}
+            total = 0.0
+            for kernel in kernels:
+                own = [row for row in rows if row["kernel"] == kernel]
+                losses = []
+                for step in range(40, 106):
+                    constants["efficiency"][kernel] = step / 100
+                    losses.append((sum(abs(math.log(predict(row, constants) / row["measured"])) for row in own), step / 100))
+                loss, constants["efficiency"][kernel] = min(losses)
+                total += loss
+            if best is None or total < best[0]:
+                best = (total, constants)
+    return best[1]
+
+
+def pick_loss(rows, predicted):
+    cells = {}
+    for row, p in zip(rows, predicted):
+        cells.setdefault(row["cell"], []).append((p, row["measured"]))
+    ratios = [min(cell)[1] / min(time for _, time in cell) for cell in cells.values() if len(cell) > 1]
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) - 1 if ratios else math.nan
+
+
+def tell(title, rows, predicted):
+    found = errors(rows, predicted)
+    print("%-46s %5d %8.1f%% %8.1f%% %8.1f%%" % (title, len(rows), 100 * quantile(found, 0.5), 100 * quantile(found, 0.9),
+                                               100 * pick_loss(rows, predicted)))
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        print(__doc__)
+        return 2
+    files = [(path, read(path)) for path in sys.argv[1:]]
+    if not any("launch" in row["levels"] for row in files[0][1]):
+        print("%s: no rows of a GPU with levels; run lacuna bench with --extended" % files[0][0], file=sys.stderr)
+        return 1
+    print("%-46s %5s %9s %9s %9s" % ("", "rows", "median", "90%", "pick"))
+    for path, rows in files:
+        tell(path, rows, [row["stored"] for row in rows])
+        for kernel in sorted({row["kernel"] for row in rows}):
+            own = [row for row in rows if row["kernel"] == kernel]
+            tell("  " + kernel, own, [row["stored"] for row in own])
+    constants = fit(files[0][1])
+    print("\nfitted on %s: overlap %.2f, launch x %.2f, efficiency %s" % (
+        files[0][0], constants["overlap"], constants["launch"],
+        ", ".join("%s %.2f" % item for item in sorted(constants["efficiency"].items()))))
+    for path, rows in files:
+        tell(path, rows, [predict(row, constants) for row in rows])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
