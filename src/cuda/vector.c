@@ -99,10 +99,10 @@ static void count_gather(const lac_problem *problem, const lac_vector_shape *s, 
 {
     double words = s->wide ? s->tokens : (s->tokens + 1) / 2;
     bool narrow_w = problem->weight->dtype != LAC_DTYPE_F32;
-    double find = s->index == LAC_VECTOR_INDEX_NONE ? 0 : s->index == LAC_VECTOR_INDEX_BITMASK ? 6 : 3;
+    double find = s->index == LAC_VECTOR_INDEX_NONE ? 0 : s->index == LAC_VECTOR_INDEX_BITMASK ? 5 : 3;
     double loads = s->shared_index ? (words + 3) / 4 : words;
-    /* Conversions run at half the rate of FMAs. */
-    double each = find + loads + s->tokens + 2.0 * narrow_w + (s->wide ? 0.0 : 2.0 * s->tokens);
+    /* Conversions run slower than FMAs. */
+    double each = find + loads + s->tokens + 1.5 * narrow_w + (s->wide ? 0.0 : 1.5 * s->tokens);
     /* Random words of one group hit the same bank now and then when it is longer than the banks are many. */
     double conflicts = s->index == LAC_VECTOR_INDEX_COLUMNS ? 3.5
                        : s->group_inputs > 64               ? 2.5
@@ -121,13 +121,12 @@ static void count_mma(const lac_vector_shape *s, double *instructions, double *s
         *shared = 128.0 * 16.0 * tiles;
         return;
     }
-    double units = s->unit_groups, inputs = 4.0 * ((int)(units * s->group_inputs + 3) / 4);
-    double mmas = inputs / 4, tiles = (s->tokens + 7) / 8;
-    double clear = s->unit_groups * s->group_slots < inputs / 2 ? s->slots : 2.0 * inputs;
-    double find = s->index == LAC_VECTOR_INDEX_BITMASK ? 8.0 : 5.5;
-    *instructions =
-        s->slots * (find + 1.0) + clear + 2.0 * inputs + mmas * tiles * 6.0 + 4.0 * (s->value_loads + s->index_words) + 40.0;
-    *shared = 128.0 * (s->slots + clear + 2.0 * inputs + 2.0 * mmas * tiles);
+    double inputs = (s->unit_groups * s->group_inputs + 7) / 8 * 8, mmas = inputs / 4, tiles = (s->tokens + 7) / 8;
+    bool clears_words = s->unit_groups * s->group_slots >= inputs / 2;
+    double clear = clears_words ? 2.0 * inputs : s->slots;
+    *instructions = 6.5 * s->slots + clear + 2.0 * inputs + 6.0 * mmas * tiles + 4.0 * (s->value_loads + s->index_words) + 40.0;
+    /* A store of half a word takes twice the time of a word's. */
+    *shared = 128.0 * (2.0 * s->slots + (clears_words ? clear : 2.0 * clear) + 2.0 * inputs + 2.0 * mmas * tiles);
 }
 
 lac_cost lac_cuda_vector_cost(const lac_problem *problem)
@@ -145,15 +144,16 @@ lac_cost lac_cuda_vector_cost(const lac_problem *problem)
     double weight_bytes = tiles * (s.step_bytes + (s.shared_index ? 16.0 * ((s.index_words + 3) / 4) : 0.0));
     double x_bytes = m * (double)w->geometry.k * (double)lac_dtype_size(o->x_dtype);
     double y_bytes = m * (double)w->geometry.n * (double)lac_dtype_size(o->y_dtype) * (o->has_residual ? 2 : 1);
+    double x_copies = x_bytes * blocks / s.split;
     lac_gpu_work work = {.memory_bytes = weight_bytes + x_bytes + y_bytes,
-                         .l2_bytes = weight_bytes + x_bytes * blocks / s.split,
+                         .l2_bytes = weight_bytes + x_copies,
                          .shared_bytes = tiles * shared + blocks * s.shared_bytes,
                          .instructions = tiles * instructions + blocks * s.shared_bytes / 256.0,
                          .mma_flops =
                              s.mma ? tiles * 2.0 * 32 * 16 * s.unit_groups * s.group_inputs / 4 * ((s.tokens + 7) / 8) * 8 : 0,
                          .blocks = blocks,
-                         .blocks_at_once = blocks, /* all SMs draw on one memory: a part-filled wave costs little */
-                         .fill_seconds = 0.5e-6,
+                         .blocks_at_once = blocks,             /* all SMs draw on one memory: a part-filled wave costs little */
+                         .fill_seconds = x_copies / rates->l2, /* products wait for x */
                          .launches = 1};
     return lac_model_gpu_cost(rates, &work);
 }

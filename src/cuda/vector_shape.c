@@ -108,6 +108,7 @@ static bool choose_mma_step(lac_vector_shape *s)
     if (choose_direct(s)) return true;
     bool indexed = s->index == LAC_VECTOR_INDEX_PACKED || s->index == LAC_VECTOR_INDEX_BITMASK;
     if (!indexed || s->group_inputs > MOST_UNIT_INPUTS || s->group_slots > 16) return false;
+    s->index = LAC_VECTOR_INDEX_PACKED; /* more bytes than a bitmask, perhaps, but fewer instructions, which count here */
     s->unit_groups = most(1, least(32 / s->group_inputs, 8 / s->group_slots));
     s->slots = 4 * s->unit_groups * s->group_slots;
     return true;
@@ -132,21 +133,37 @@ static int x_bytes_of_step(const lac_vector_shape *s)
     return (s->mma ? 4 * unit_inputs(s) : step_inputs(s)) * x_bytes_of_input(s);
 }
 
-/* Warps and blocks: enough of them to keep every multiprocessor loading, no more blocks that read x than that needs. */
-static void choose_grid(const lac_weight *w, const lac_cuda_target *target, lac_vector_shape *s)
+/* How many warps of a block go along n and along k, and how many blocks a multiprocessor holds. As measured on an H200: the
+ * more tokens, the more rows should share a copy of x; one full wave is better than one and a half. */
+static void choose_warps(const lac_weight *w, const lac_cuda_target *target, lac_vector_shape *s)
 {
     int row_blocks = divide_up(w->geometry.n, LAC_VECTOR_ROWS), multiprocessors = target->multiprocessors;
-    s->row_warps = s->mma || s->tokens > 2 ? 2 : 1;
-    if (row_blocks < 2) s->row_warps = 1;
-    int tiles = divide_up(row_blocks, s->row_warps);
-    s->k_warps = s->row_warps == 2 ? 4 : has_few_rows(w, target) ? 16 : 8;
-    if (s->tokens > 4 && s->k_warps > 8) s->k_warps = 8;
-    /* Sums of many tokens, and spreading many weights, want more registers than half a multiprocessor has. */
-    bool is_large = !s->direct && (s->tokens > 8 || (s->mma && s->slots > 32));
-    s->blocks = s->row_warps * s->k_warps <= 8 && !is_large ? 2 : 1;
-    s->split = 1;
-    int wanted = s->blocks * multiprocessors * 3 / 4;
+    bool fits_one_wave = divide_up(row_blocks, 4) <= multiprocessors;
+    s->blocks = 2;
+    if (s->mma) {
+        bool spreads_many = !s->direct && s->slots > 32; /* wants the registers of two blocks */
+        s->row_warps = fits_one_wave && !spreads_many && (s->direct || s->tokens > 8) ? 4 : 2;
+        s->k_warps = 4;
+        if (s->row_warps == 4 || spreads_many) s->blocks = 1;
+    } else if (s->tokens <= 2) {
+        s->row_warps = 1;
+        s->k_warps = has_few_rows(w, target) ? 16 : 8;
+        if (s->k_warps == 16) s->blocks = 1;
+    } else {
+        s->row_warps = 2;
+        s->k_warps = s->tokens <= 8 ? 8 : 4;
+        s->blocks = 1;
+    }
+    while (s->row_warps > 1 && s->row_warps > row_blocks) s->row_warps /= 2;
+}
+
+/* Blocks along k, until nearly every multiprocessor has its own; fewer warps where there are fewer steps. */
+static void choose_split(const lac_weight *w, const lac_cuda_target *target, lac_vector_shape *s)
+{
+    int tiles = divide_up(divide_up(w->geometry.n, LAC_VECTOR_ROWS), s->row_warps);
+    int wanted = s->blocks * target->multiprocessors * 3 / 4;
     int64_t steps = s->steps ? s->steps : divide_up(w->geometry.selected, s->slots);
+    s->split = 1;
     while (target->arch >= 90 && s->split < 8 && tiles * s->split < wanted && steps >= 2 * s->split * s->k_warps) s->split *= 2;
     while (s->k_warps > 1 && s->k_warps * s->split > steps) s->k_warps /= 2;
 }
@@ -206,7 +223,8 @@ bool lac_vector_shape_make(const lac_problem *problem, bool mma, lac_vector_shap
         int64_t groups = divide_up(w->geometry.k, s.group_inputs);
         s.steps = mma ? divide_up(groups, 4 * s.unit_groups) : (int64_t)divide_up(groups, s.step_groups) * s.group_steps;
     }
-    choose_grid(w, target, &s);
+    choose_warps(w, target, &s);
+    choose_split(w, target, &s);
     if (!choose_chunks(w, target, &s)) return false;
     *out = s;
     return true;

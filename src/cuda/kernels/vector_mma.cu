@@ -39,6 +39,7 @@ constexpr int strip_bytes = unit_inputs / 2 * 128; /* of one row of a warp */
 constexpr int step_places = 4 * unit_inputs, step_columns = 4 * group_inputs;
 /* Fewer stores clear what was stored or the whole strip. */
 constexpr bool clear_words = unit_slots >= unit_inputs / 2;
+constexpr bool keeps_x = unit_mmas * token_tiles <= 8;
 static_assert(LAC_SLOTS == 4 * unit_slots, "a lane has one unit of four rows");
 #endif
 constexpr int token_bytes = LAC_CHUNK_STEPS * step_places * 2 + 16;
@@ -82,6 +83,19 @@ __device__ __forceinline__ void find_places(const step_data &d, int r, u32 strip
 }
 #endif
 
+#if !LAC_DIRECT
+/* The lane's unit of every token, 16 bytes for two mmas. */
+__device__ __forceinline__ void load_fragments(uint4 (&b)[unit_mmas / 2][token_tiles], u32 x, const int (&token)[token_tiles], int step,
+                                               int lane)
+{
+#pragma unroll
+    for (int j = 0; j < unit_mmas / 2; ++j)
+#pragma unroll
+        for (int n = 0; n < token_tiles; ++n)
+            b[j][n] = lac_shared_load_16(x + x_place(token[n], (step * 4 + lane % 4) * (unit_inputs / 8) + j));
+}
+#endif
+
 /* `x` is the chunk's, in shared memory. */
 __device__ __forceinline__ void multiply_step(float (&sums)[2][token_tiles][4], const step_data &d, u32 x, int step, u32 strip,
                                               int lane)
@@ -105,12 +119,9 @@ __device__ __forceinline__ void multiply_step(float (&sums)[2][token_tiles][4], 
         }
     }
 #else
+    /* Fragments of X serve both halves of the rows where registers allow it. */
     uint4 b[unit_mmas / 2][token_tiles];
-#pragma unroll
-    for (int j = 0; j < unit_mmas / 2; ++j)
-#pragma unroll
-        for (int n = 0; n < token_tiles; ++n)
-            b[j][n] = lac_shared_load_16(x + x_place(token[n], (step * 4 + lane % 4) * (unit_inputs / 8) + j));
+    if (keeps_x) load_fragments(b, x, token, step, lane);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         u32 places[2][unit_slots];
@@ -124,6 +135,7 @@ __device__ __forceinline__ void multiply_step(float (&sums)[2][token_tiles][4], 
                 lac_shared_store_half(places[r][s], (u16)(slot & 1 ? pair >> 16 : pair));
             }
         }
+        if (!keeps_x) load_fragments(b, x, token, step, lane);
 #pragma unroll
         for (int j = 0; j < unit_mmas; ++j) {
             const u32 at = strip + j * 256;
