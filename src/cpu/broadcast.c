@@ -5,11 +5,12 @@
  *     values   [panel][slot][lanes * vectors]    in the weight's own dtype, read front to back
  *     columns  [row group][slot]                 stored columns, blocks of unit_k inputs written out
  *
- * Executing packs X (panel.h), then goes: chunk of tokens -> item of panels -> block of slots -> panel -> tile. A block of a
- * panel's slots stays in the first-level cache over the tiles of the chunk; what a block needs of X stays in the second.
+ * Executing packs X (panel.h), then goes: item of panels -> block of slots -> tile of tokens -> panel. What a block needs of
+ * a tile's X is gathered from the first-level cache; the weights, read front to back, come from the second, where the item's
+ * block stays over all tiles. While a block is worked on, the next one is asked for from memory, a part with each tile.
  * Sums live in the thread's scratch between blocks, so Y is written once and C may be Y.
  *
- * Workspace:  packed panel of tokens | for each thread: sums [panel of the item][token of the chunk][width]
+ * Workspace:  packed panel of tokens | for each thread: sums [panel of the item][token of the panel][width]
  * Bottleneck: the FMA pipes; with few tokens, reading W from memory, which happens once. */
 #include "cpu/broadcast.h"
 
@@ -23,8 +24,13 @@
 #include "cpu/panel.h"
 #include "format/weight.h"
 
-/* A block's weights take 16 to 32 KiB: most of a first-level cache. */
-enum { BLOCK_SLOTS = 256 };
+/* Slots in a block: as many as span the columns whose activations fill a quarter of the first-level cache, within these. */
+enum { LEAST_BLOCK_SLOTS = 128, MOST_BLOCK_SLOTS = 1024 };
+/* When a call is the last to read its weights, it asks for the memory so far ahead: soon to be read, front to back. */
+enum { AHEAD_BYTES = 1024 };
+/* Sums that are independent of each other and keep two FMA pipes of four cycles busy. */
+enum { FMAS_UNDER_WAY = 8 };
+
 typedef struct panel_of_w {
     int64_t first_row; /* stored                                             */
     int rows, vectors; /* rows <= vectors * lanes; the rest is padding       */
@@ -50,18 +56,43 @@ bool lac_cpu_broadcast_applies(const lac_problem *problem)
     return unit->is_supported() && w->pattern.family != LAC_FAMILY_VNM && 2 * w->geometry.unit_n >= unit->lanes;
 }
 
-/* ---- the tile */
+/* ---- the tiles */
 
-/* Tokens in a tile: as few tiles as possible, and then as few tokens in each as possible. */
-static int tile_tokens(const lac_cpu_unit *unit, int64_t m)
+/* What a tile costs: its FMAs, but not less than it takes them to follow each other. */
+static int64_t tile_cost(const lac_cpu_unit *unit, int tile)
+{
+    int least = (FMAS_UNDER_WAY + unit->broadcast_vectors - 1) / unit->broadcast_vectors;
+    return tile > least ? tile : least;
+}
+
+/* Tokens in the tiles of a panel: as few tiles as possible, of the widest and one narrower kind, with the least waste. */
+static void cut_tokens(const lac_cpu_unit *unit, lac_cpu_panel *panel)
 {
     const int *tiles = unit->broadcast_tiles;
-    int64_t count = (m + tiles[0] - 1) / tiles[0];
-    int64_t wanted = count ? (m + count - 1) / count : 1;
-    int best = tiles[0];
-    for (int i = 0; tiles[i]; ++i)
-        if (tiles[i] >= wanted) best = tiles[i];
-    return best;
+    int64_t tokens = panel->tokens > 0 ? panel->tokens : 1, best = INT64_MAX;
+    panel->tile = tiles[0];
+    panel->tiles = (tokens + tiles[0] - 1) / tiles[0];
+    for (int i = 0; tiles[i]; ++i) {
+        int64_t missing = tokens - panel->tiles * tiles[i]; /* that wide tiles must take up */
+        int64_t wide = i && missing > 0 ? (missing + tiles[0] - tiles[i] - 1) / (tiles[0] - tiles[i]) : 0;
+        int64_t cost = wide * tile_cost(unit, tiles[0]) + (panel->tiles - wide) * tile_cost(unit, tiles[i]);
+        if (cost > best || (i && wide == panel->tiles)) continue;
+        best = cost;
+        panel->narrow = tiles[i];
+        panel->narrow_tiles = panel->tiles - wide;
+    }
+    if (panel->narrow_tiles == panel->tiles) {
+        panel->tile = panel->narrow;
+        panel->narrow_tiles = 0;
+    }
+}
+
+/* The tiles of the first panel, which no other exceeds. */
+static lac_cpu_panel first_panel(const lac_problem *problem)
+{
+    lac_cpu_panel panel = {.tokens = smaller(problem->m, lac_cpu_panel_tokens(problem->m))};
+    cut_tokens(problem->kernel->config, &panel);
+    return panel;
 }
 
 /* ---- blocking */
@@ -80,32 +111,36 @@ static int64_t panel_count(const lac_cpu_unit *unit, const lac_geometry *g)
 
 static int64_t clamp(int64_t value, int64_t least, int64_t most) { return value < least ? least : value > most ? most : value; }
 
-/* How work is cut: a chunk of tokens whose activations, over the columns that a block of slots spans, take half of the
- * second-level cache; and an item of panels whose sums over the chunk take a quarter. A block of X is then read from that
- * cache by all panels of the item, and W comes from memory once a chunk. */
+/* How work is cut. The weights of an item's block take half of the second-level cache at most, its sums a quarter. */
 typedef struct blocking {
-    int tile;            /* tokens in a tile                    */
-    int64_t chunk_tiles; /* tiles in a chunk                    */
-    int64_t panels;      /* panels in an item                   */
-    int64_t items;       /* items in all                        */
-    uint64_t floats;     /* of the sums of an item over a chunk */
+    int tile;        /* tokens in the widest tile           */
+    int64_t tiles;   /* in the largest panel of tokens      */
+    int64_t slots;   /* in a block                          */
+    int64_t panels;  /* in an item                          */
+    int64_t items;   /* in all                              */
+    uint64_t floats; /* of the sums of an item              */
 } blocking;
 
 static blocking blocking_of(const lac_problem *problem)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
-    const lac_geometry *g = &problem->weight->geometry;
-    int64_t l2 = problem->device->info.l2_bytes ? (int64_t)problem->device->info.l2_bytes : 1 << 20;
+    const lac_weight *w = problem->weight;
+    const lac_geometry *g = &w->geometry;
+    const lac_device_info *device = &problem->device->info;
+    int64_t l1 = device->l1_bytes ? (int64_t)device->l1_bytes : 32768;
+    int64_t l2 = device->l2_bytes ? (int64_t)device->l2_bytes : 1 << 20;
     int64_t width = (int64_t)unit->broadcast_vectors * unit->lanes, panels = panel_count(unit, g);
-    int64_t slots = g->selected * g->unit_k;
-    int64_t span = slots > BLOCK_SLOTS ? g->k * BLOCK_SLOTS / slots + 1 : g->k + 1; /* columns of a block */
-    blocking b = {.tile = tile_tokens(unit, problem->m)};
-    int64_t tiles = (smaller(problem->m, lac_cpu_panel_tokens(problem->m)) + b.tile - 1) / b.tile;
-    b.chunk_tiles = clamp(l2 / 2 / (int64_t)sizeof(float) / span / b.tile, 2, tiles > 2 ? tiles : 2);
-    int64_t share = panels / (2 * (int64_t)problem->options.threads); /* two items a thread at least */
-    b.panels = clamp(l2 / 4 / (int64_t)sizeof(float) / (b.chunk_tiles * b.tile * width), 1, clamp(share, 1, 64));
+    lac_cpu_panel tokens = first_panel(problem);
+    blocking b = {.tile = tokens.tile, .tiles = tokens.tiles};
+    double density = (double)w->kept / ((double)g->n * (double)g->k + 1.0);
+    int64_t span = l1 / 4 / ((int64_t)sizeof(float) * b.tile); /* columns */
+    b.slots = clamp((int64_t)((double)span * density), LEAST_BLOCK_SLOTS, MOST_BLOCK_SLOTS);
+    int64_t share = clamp(panels / (4 * (int64_t)problem->options.threads), 1, 64); /* four items a thread at least */
+    int64_t by_weights = l2 / 2 / (b.slots * width * (int64_t)lac_dtype_size(w->dtype));
+    int64_t by_sums = l2 / 4 / ((int64_t)sizeof(float) * b.tiles * b.tile * width);
+    b.panels = clamp(smaller(by_weights, by_sums), 1, share);
     b.items = (panels + b.panels - 1) / b.panels;
-    b.floats = (uint64_t)(b.panels * b.chunk_tiles * b.tile * width);
+    b.floats = (uint64_t)(b.panels * b.tiles * b.tile * width);
     return b;
 }
 
@@ -225,42 +260,69 @@ size_t lac_cpu_broadcast_workspace(const lac_problem *problem)
     return lac_cpu_packed_bytes(problem, b.tile) + (uint64_t)problem->options.threads * b.floats * sizeof(float);
 }
 
-/* Panels [first, last) over tiles [begin, end) of the packed tokens. */
+/* Panels [first, last) over all tiles of the packed tokens. */
 typedef struct item {
     const broadcast_state *state;
     const lac_problem *problem;
     const lac_call *call;
     const lac_cpu_panel *tokens;
-    int64_t first, last, begin, end;
-    float *sums; /* [panel][tile][token][width] */
+    int64_t first, last;
+    int64_t slots; /* in a block                                                     */
+    int64_t later; /* panels from these to those of the item that comes after        */
+    float *sums;   /* [panel][tile][token][width] */
 } item;
 
 static float *sums_of(const item *it, int64_t panel, int64_t tile)
 {
     const lac_cpu_unit *unit = it->state->unit;
     int64_t width = (int64_t)unit->broadcast_vectors * unit->lanes;
-    return it->sums + ((panel - it->first) * (it->end - it->begin) + (tile - it->begin)) * it->tokens->tile * width;
+    return it->sums + ((panel - it->first) * it->tokens->tiles + tile) * it->tokens->tile * width;
 }
 
-static void multiply_block(const item *it, int64_t block)
+static size_t slot_bytes(const item *it, const panel_of_w *panel)
+{
+    return (size_t)(panel->vectors * it->state->unit->lanes) * lac_dtype_size(it->problem->weight->dtype);
+}
+
+/* A tile's part of the weights that come after a panel's block: those of its next, or of a later panel's first. */
+static void look_ahead(const item *it, int64_t p, int64_t next_slot, int64_t tile, lac_cpu_broadcast_call *call)
+{
+    const panel_of_w *panel = &it->state->panels[p];
+    if (it->tokens->tiles == 1) { /* every call reads new weights */
+        call->ahead = (const char *)call->values + AHEAD_BYTES;
+        call->ahead_step = 2 * (int64_t)slot_bytes(it, panel);
+        return;
+    }
+    if (next_slot >= panel->slots) {
+        p = smaller(p + it->later, it->state->count - 1);
+        panel = &it->state->panels[p];
+        next_slot = 0;
+    }
+    size_t bytes = (size_t)smaller(panel->slots - next_slot, it->slots) * slot_bytes(it, panel);
+    size_t part = bytes / (size_t)it->tokens->tiles;
+    call->ahead = panel->values + (size_t)next_slot * slot_bytes(it, panel) + (size_t)tile * part;
+    call->ahead_step = (int64_t)(2 * part / (size_t)(call->slots ? call->slots : 1)) + 1;
+}
+
+static void multiply_block(const item *it, int64_t from)
 {
     const lac_weight *w = it->problem->weight;
     const lac_cpu_unit *unit = it->state->unit;
-    for (int64_t p = it->first; p < it->last; ++p) {
-        const panel_of_w *panel = &it->state->panels[p];
-        int64_t from = block * BLOCK_SLOTS;
-        if (block && from >= panel->slots) continue; /* the first block runs even when empty: it clears the sums */
-        size_t width = (size_t)panel->vectors * (size_t)unit->lanes * lac_dtype_size(w->dtype);
-        lac_cpu_broadcast_call call = {.tokens = it->tokens->tile,
-                                       .vectors = panel->vectors,
-                                       .fresh = block == 0,
+    for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) {
+        int64_t first_token = lac_cpu_tile_first(it->tokens, tile);
+        lac_cpu_broadcast_call call = {.tokens = lac_cpu_tile_at(it->tokens, first_token),
+                                       .fresh = from == 0,
                                        .dtype = w->dtype,
-                                       .slots = smaller(panel->slots - from, BLOCK_SLOTS),
-                                       .columns = panel->columns + from,
-                                       .values = panel->values + (size_t)from * width};
-        for (int64_t tile = it->begin; tile < it->end; ++tile) {
-            call.packed = it->tokens->packed + tile * w->geometry.k * it->tokens->tile;
+                                       .packed = it->tokens->packed + first_token * w->geometry.k};
+        for (int64_t p = it->first; p < it->last; ++p) {
+            const panel_of_w *panel = &it->state->panels[p];
+            if (from && from >= panel->slots) continue; /* the first block runs even when empty: it clears the sums */
+            call.vectors = panel->vectors;
+            call.slots = smaller(panel->slots - from, it->slots);
+            call.columns = panel->columns + from;
+            call.values = panel->values + (size_t)from * slot_bytes(it, panel);
             call.sums = sums_of(it, p, tile);
+            look_ahead(it, p, from + it->slots, tile, &call);
             unit->broadcast(&call);
         }
     }
@@ -271,14 +333,14 @@ static void run_item(const item *it)
     int64_t most = 0;
     for (int64_t p = it->first; p < it->last; ++p)
         if (it->state->panels[p].slots > most) most = it->state->panels[p].slots;
-    for (int64_t block = 0; block == 0 || block * BLOCK_SLOTS < most; ++block) multiply_block(it, block);
+    for (int64_t from = 0; from == 0 || from < most; from += it->slots) multiply_block(it, from);
     for (int64_t p = it->first; p < it->last; ++p) {
         const panel_of_w *panel = &it->state->panels[p];
         int width = panel->vectors * it->state->unit->lanes;
-        for (int64_t tile = it->begin; tile < it->end; ++tile) {
+        for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) {
             lac_cpu_tile result = {.first_row = panel->first_row,
                                    .rows = panel->rows,
-                                   .first_token = tile * it->tokens->tile,
+                                   .first_token = lac_cpu_tile_first(it->tokens, tile),
                                    .sums = sums_of(it, p, tile),
                                    .row_stride = 1,
                                    .token_stride = width};
@@ -293,27 +355,25 @@ lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opa
     const blocking b = blocking_of(problem);
     float *scratch = (float *)(void *)((char *)call->workspace + lac_cpu_packed_bytes(problem, b.tile));
     const int threads = problem->options.threads;
-    (void)threads; /* unused without OpenMP */
     for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(problem->m)) {
-        const lac_cpu_panel tokens = lac_cpu_panel_at(problem, call, b.tile, first);
+        lac_cpu_panel tokens = lac_cpu_panel_at(problem, call, b.tile, first);
+        cut_tokens(state->unit, &tokens);
         const int64_t strips = lac_cpu_strips(problem, &tokens);
-        const int64_t chunks = (tokens.tiles + b.chunk_tiles - 1) / b.chunk_tiles;
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
             float *sums = scratch + (uint64_t)lac_parallel_number() * b.floats;
             LAC_OMP(omp for schedule(static))
             for (int64_t strip = 0; strip < strips; ++strip) lac_cpu_pack_strip(state->unit, problem, call, &tokens, strip);
             LAC_OMP(omp for schedule(dynamic))
-            for (int64_t i = 0; i < b.items * chunks; ++i) {
-                int64_t group = i % b.items, chunk = i / b.items; /* a chunk of X meets all of W, then the next */
+            for (int64_t i = 0; i < b.items; ++i) {
                 item it = {.state = state,
                            .problem = problem,
                            .call = call,
                            .tokens = &tokens,
-                           .first = group * b.panels,
-                           .last = smaller((group + 1) * b.panels, state->count),
-                           .begin = chunk * b.chunk_tiles,
-                           .end = smaller((chunk + 1) * b.chunk_tiles, tokens.tiles),
+                           .first = i * b.panels,
+                           .last = smaller((i + 1) * b.panels, state->count),
+                           .slots = b.slots,
+                           .later = b.panels * threads,
                            .sums = sums};
                 run_item(&it);
             }

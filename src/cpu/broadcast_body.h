@@ -6,6 +6,8 @@
 #ifndef LAC_CPU_BROADCAST_BODY_H
 #define LAC_CPU_BROADCAST_BODY_H
 
+#include <string.h>
+
 #include "cpu/unit.h"
 #include "cpu/vector.h"
 
@@ -21,37 +23,48 @@
 #define LAC_BROADCAST_VECTORS  2
 #endif
 
-/* Weights are read once, front to back: this many bytes ahead they are asked for. */
-enum { LAC_BROADCAST_AHEAD = 1024 };
+/* Weights are read front to back: so many bytes ahead they are brought to the first-level cache. */
+enum { LAC_BROADCAST_NEAR = 768, LAC_BROADCAST_MOST = 12 };
+
+/* One slot: sum[t][v] += x[t] * values[v]. */
+LAC_INLINE void lac_broadcast_slot(const int tokens, const int vectors, const lac_dtype dtype, const float *x,
+                                   const char *values, lac_vec sum[][LAC_BROADCAST_VECTORS])
+{
+    __asm__("" : "+r"(x)); /* one address for all the broadcasts, instead of one each on the FMA's own ports */
+    lac_vec weight[LAC_BROADCAST_VECTORS];
+    LAC_UNROLL
+    for (int v = 0; v < vectors; ++v) weight[v] = lac_vec_load_as(dtype, values, v * LAC_LANES);
+    __builtin_prefetch(values + LAC_BROADCAST_NEAR);
+    LAC_UNROLL
+    for (int t = 0; t < tokens; ++t) {
+        lac_vec one = lac_vec_repeat(x + t);
+        LAC_UNROLL
+        for (int v = 0; v < vectors; ++v) sum[t][v] = lac_vec_fma(one, weight[v], sum[t][v]);
+    }
+}
 
 LAC_INLINE void lac_broadcast_tile(const int tokens, const int vectors, const lac_dtype dtype,
                                    const lac_cpu_broadcast_call *call)
 {
-    enum { MOST = 12 };
     const int width = vectors * LAC_LANES;
-    const int64_t slots = call->slots;
-    const uint32_t *columns = call->columns;
+    const uint32_t *columns = call->columns, *end = columns + call->slots, *end_of_pairs = columns + call->slots / 2 * 2;
+    const float *packed = call->packed;
     const char *values = call->values;
     const int64_t slot_bytes = (int64_t)width * (dtype == LAC_DTYPE_F32 ? 4 : 2);
-    lac_vec sum[MOST][LAC_BROADCAST_VECTORS];
+    const char *ahead = call->ahead;
+    lac_vec sum[LAC_BROADCAST_MOST][LAC_BROADCAST_VECTORS];
     LAC_UNROLL
     for (int t = 0; t < tokens; ++t) LAC_UNROLL
     for (int v = 0; v < vectors; ++v)
         sum[t][v] = call->fresh ? lac_vec_zero() : lac_vec_load(call->sums + t * width + v * LAC_LANES);
-    for (int64_t s = 0; s < slots; ++s, values += slot_bytes) {
-        const float *x = call->packed + (int64_t)columns[s] * tokens; /* [tokens] */
-        __asm__("" : "+r"(x)); /* one address for all the broadcasts, instead of one each on the FMA's own ports */
-        __builtin_prefetch(values + LAC_BROADCAST_AHEAD);
-        lac_vec weight[LAC_BROADCAST_VECTORS];
-        LAC_UNROLL
-        for (int v = 0; v < vectors; ++v) weight[v] = lac_vec_load_as(dtype, values, v * LAC_LANES);
-        LAC_UNROLL
-        for (int t = 0; t < tokens; ++t) {
-            lac_vec one = lac_vec_repeat(x + t);
-            LAC_UNROLL
-            for (int v = 0; v < vectors; ++v) sum[t][v] = lac_vec_fma(one, weight[v], sum[t][v]);
-        }
+    for (; columns < end_of_pairs; columns += 2, values += 2 * slot_bytes, ahead += call->ahead_step) {
+        uint64_t pair; /* the first in the lower half: the units here count bytes from the low end */
+        memcpy(&pair, columns, sizeof pair);
+        __builtin_prefetch(ahead, 0, 2);
+        lac_broadcast_slot(tokens, vectors, dtype, packed + (uint64_t)(uint32_t)pair * (unsigned)tokens, values, sum);
+        lac_broadcast_slot(tokens, vectors, dtype, packed + (pair >> 32) * (unsigned)tokens, values + slot_bytes, sum);
     }
+    if (columns < end) lac_broadcast_slot(tokens, vectors, dtype, packed + (uint64_t)*columns * (unsigned)tokens, values, sum);
     LAC_UNROLL
     for (int t = 0; t < tokens; ++t) LAC_UNROLL
     for (int v = 0; v < vectors; ++v) lac_vec_store(call->sums + t * width + v * LAC_LANES, sum[t][v]);

@@ -22,9 +22,11 @@ static bool gather_applies(const lac_problem *problem)
 /* ---- what each would cost */
 
 /* In loads' worth of time, fitted: an element of X from rows of tokens, of X that lies as it is wanted, and of Y. */
-static const double PACK_TOKEN = 3.5, PACK_FEATURE = 1.0, FINISH = 4.0;
-/* What a slot of broadcast takes beside its operands: the column, the prefetch, and waiting for X from the second level. */
-static const double BROADCAST_SLOT = 4.0;
+static const double PACK_TOKEN = 2.0, PACK_FEATURE = 1.0, FINISH = 2.5;
+/* What a slot of broadcast takes beside its operands: half a load for the column, one and a half to ask for weights. */
+static const double BROADCAST_SLOT = 2.0;
+/* What a strip of stream takes in each block beside its slots and sums, in loads: counts, loops, a wrong guess at their end. */
+static const double STREAM_STRIP = 20.0;
 /* The plain kernel, in the same: a product by the tokens of its tile, looking up a column, decoding a weight, storing. */
 static const double PLAIN_PRODUCT_1 = 2.5, PLAIN_PRODUCT_4 = 1.8, PLAIN_PRODUCT_16 = 0.9;
 static const double PLAIN_GATHER = 2.8, PLAIN_DECODE = 11.0, PLAIN_STORE = 22.0;
@@ -47,13 +49,13 @@ static lac_cpu_work common_work(const lac_problem *problem, int lanes)
                           .packing = x * (problem->m == 1 ? PACK_FEATURE : pack) + y * FINISH};
 }
 
-/* Adds a weight of so many bytes, read from memory once for each panel of tokens and again from the cache as often as
- * there are tiles beyond those. */
+/* Adds a weight of so many bytes, read from memory once for each panel of tokens, and again from the second-level cache as
+ * often as there are tiles beyond those. */
 static void add_weight(const lac_problem *problem, lac_cpu_work *work, double bytes, double readings)
 {
     double panels = ceil_divide(problem->m, LAC_CPU_PANEL_TOKENS);
     work->bytes += bytes * panels;
-    if (readings > panels) work->l3_bytes += bytes * (readings - panels);
+    if (readings > panels) work->l2_bytes += bytes * (readings - panels);
 }
 
 /* FMAs of which only `sums` are independent of each other. */
@@ -90,16 +92,6 @@ static int broadcast_tile(const lac_cpu_unit *unit, int64_t m)
     return best;
 }
 
-/* Tokens that broadcast takes before it reads its weights again: those whose activations, over the columns that a block of
- * its slots spans, fill half of the second-level cache. */
-static double broadcast_chunk(const lac_problem *problem, double density)
-{
-    enum { BLOCK_SLOTS = 256 };
-    uint64_t l2 = problem->device->info.l2_bytes ? problem->device->info.l2_bytes : 1 << 20;
-    double span = BLOCK_SLOTS / density, k = (double)problem->weight->geometry.k;
-    return (double)l2 / 2.0 / (sizeof(float) * at_least_one(span < k ? span : k));
-}
-
 /* `weights` of W in groups of `unit_n` outputs, the padding to whole vectors not counted. A slot of the inner loop loads a
  * few vectors of weights and one broadcast for each token. */
 static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, int64_t unit_n)
@@ -111,15 +103,12 @@ static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, 
     if (vectors > unit->broadcast_vectors) vectors = unit->broadcast_vectors;
     double padding = rounded_up(unit_n, unit->lanes) / (double)unit_n;
     double widening = problem->weight->dtype == LAC_DTYPE_F32 ? 1.0 : 2.0; /* a 16-bit weight is loaded, then converted */
-    double fmas = rounded_up(problem->m, tile) * weights * padding / unit->lanes;
+    double fmas = (double)problem->m * weights * padding / unit->lanes;    /* tiles of two widths leave next to none over */
     double slots = fmas / (tile * vectors);
     double bytes = weights * padding * (double)lac_dtype_size(problem->weight->dtype) + 4.0 * weights / (double)unit_n;
     work.fmas = waiting(fmas, tile * vectors);
     work.loads = slots * (tile + vectors * widening + BROADCAST_SLOT);
-    work.l2_bytes = slots * rounded_up(tile * 4, 64); /* the tokens of a column: a cache line or two */
-    double density = weights / at_least_one((double)problem->weight->geometry.n * (double)problem->weight->geometry.k);
-    double chunk = broadcast_chunk(problem, density > 0.0 ? density : 1.0);
-    add_weight(problem, &work, bytes, at_least_one((double)problem->m / chunk));
+    add_weight(problem, &work, bytes, ceil_divide(problem->m, tile));
     return lac_model_cpu_cost(&problem->device->info, &work);
 }
 
@@ -134,20 +123,29 @@ static lac_cost dense_cost(const lac_problem *problem)
     return broadcast_like_cost(problem, (double)g->n * (double)g->k, g->n > 0 ? g->n : 1);
 }
 
-/* A slot loads a vector of each tile's tokens, a broadcast for each row and a column. */
+/* A slot that all rows of a strip share loads a vector of each tile's tokens, a broadcast for each row and a quarter of a
+ * column; one with a column for each of two rows loads the vectors twice. Two rows share a column as often as chance has it:
+ * by the density, or among the 4 inputs selected for a V:N:M group. */
 static lac_cost stream_cost(const lac_problem *problem)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
     const lac_weight *w = problem->weight;
+    const lac_geometry *g = &w->geometry;
     lac_cpu_work work = common_work(problem, unit->lanes);
     int vectors = lac_cpu_stream_tile_vectors(problem), rows = lac_cpu_stream_rows(w);
-    int64_t tile = (int64_t)vectors * unit->lanes;
-    double padding = rows == 1 ? 1.0 : rounded_up(w->geometry.unit_n, rows) / (double)w->geometry.unit_n;
+    double tiles = ceil_divide(problem->m, (int64_t)vectors * unit->lanes);
+    double padding = rows == 2 ? 1.0 : rounded_up(g->unit_n, rows) / (double)g->unit_n;
     double weights = (double)w->kept * padding;
-    double fmas = rounded_up(problem->m, tile) * weights / unit->lanes;
+    double density = (double)w->kept / at_least_one((double)g->n * (double)g->k);
+    double shared = rows == 4 ? 1.0 : w->pattern.family == LAC_FAMILY_VNM ? w->pattern.n / (double)LAC_VNM_SELECTED : density;
+    double fmas = rounded_up(problem->m, unit->lanes) * weights / unit->lanes;
+    double slots = fmas / (rows * vectors);
+    double strip_blocks = ceil_divide(g->n, rows) * tiles * ceil_divide(g->k, lac_cpu_stream_block_columns(problem));
     work.fmas = waiting(fmas, (double)rows * vectors);
-    work.loads = fmas / (rows * vectors) * (vectors + rows + 1.0);
-    add_weight(problem, &work, weights * (sizeof(float) + sizeof(uint16_t) / (double)rows), ceil_divide(problem->m, tile));
+    work.loads = slots * (shared * (vectors + rows + 0.25) + (1.0 - shared) * (rows * vectors + rows + 0.5)) +
+                 strip_blocks * (2.0 * rows * vectors + STREAM_STRIP);
+    double columns = shared / rows + (1.0 - shared); /* for each weight */
+    add_weight(problem, &work, weights * (sizeof(float) + columns * sizeof(uint16_t)), tiles);
     return lac_model_cpu_cost(&problem->device->info, &work);
 }
 

@@ -2,11 +2,12 @@
  * element-wise and V:N:M weights want, whose rows have columns of their own, and vectors too short to fill a vector unit.
  *
  * Preparing cuts k into blocks of columns whose packed activations fit the first-level cache, and the rows of W into strips
- * of 4 rows where row groups share their columns, of 1 row elsewhere. It writes, in the order of use:
+ * of 4 rows where row groups share their columns, of 2 rows elsewhere. What two rows happen to have in common becomes shared
+ * slots; the rest of one is put beside the rest of the other. It writes, in the order of use:
  *
- *     counts   [block][strip]         slots of the strip in the block
- *     columns  [block][strip][slot]   16 bits, counted from the block's first column
- *     values   [block][strip][slot][row of the strip]    fp32; rows past the group's end are zeros
+ *     counts   [block][strip]         slots of the strip in the block: shared, own
+ *     columns  [block][strip]         [shared], [own][row]; 16 bits, counted from the block's first column
+ *     values   [block][strip]         [shared][row], [own][row]; fp32; what a row does not have is zero
  *
  * Executing packs X (panel.h), then goes: item of rows -> block -> tile of tokens -> strip. The block of X stays in the
  * first-level cache over all strips of the item; the item's part of the block of W comes from memory for the first tile and
@@ -15,6 +16,8 @@
  * Workspace:  packed panel of tokens | for each thread: sums [tile][row of the item][token of the tile]
  * Bottleneck: loads from the first-level cache (stream_body.h). */
 #include "cpu/stream.h"
+
+#include <string.h>
 
 #include "core/memory.h"
 #include "core/parallel.h"
@@ -31,14 +34,20 @@ enum { MOST_BLOCK_COLUMNS = 65536 };
 /* Strips with common columns that pay for bringing these to the first-level cache. */
 enum { SHARING_STRIPS = 8 };
 
+/* Slots before and columns before: where something begins. */
+typedef struct place {
+    int64_t slot, column;
+} place;
+
 typedef struct stream_state {
-    int rows; /* of W in a strip: 1 or 4                                 */
+    int rows;           /* of W in a strip: 2 or 4                              */
+    int64_t group_rows; /* a strip ends where so many rows do                   */
     int64_t strips, items, item_strips;
     int64_t block_columns, blocks;
-    uint32_t *counts;  /* [blocks][strips]                                        */
-    int64_t *first;    /* [blocks][items] the number of the item's first slot     */
-    uint16_t *columns; /* [slots of all]                                          */
-    float *values;     /* [slots of all][rows]                                    */
+    lac_cpu_stream_count *counts; /* [blocks][strips]                                     */
+    place *first;                 /* [blocks][items]                                      */
+    uint16_t *columns;            /* of all slots                                         */
+    float *values;                /* [slots of all][rows]                                 */
     void *storage;
 } stream_state;
 
@@ -53,7 +62,7 @@ bool lac_cpu_stream_applies(const lac_problem *problem)
 
 /* ---- sizes */
 
-int lac_cpu_stream_rows(const lac_weight *w) { return w->pattern.family != LAC_FAMILY_VNM && w->geometry.unit_n >= 4 ? 4 : 1; }
+int lac_cpu_stream_rows(const lac_weight *w) { return w->pattern.family != LAC_FAMILY_VNM && w->geometry.unit_n >= 4 ? 4 : 2; }
 
 /* As few tiles as possible, as equal as possible: ceil(vectors / tiles) vectors in the widest. */
 static int widest(const lac_problem *problem, int64_t tokens, int64_t *tiles, int64_t *vectors)
@@ -98,26 +107,26 @@ static int64_t item_rows(const lac_problem *problem)
     return rows;
 }
 
-/* Strips in a row group, and in all. */
-static int64_t group_strips(const lac_geometry *g, int64_t group, int rows)
+/* Strips of the group of rows that begins at `first_row`. */
+static int64_t group_strips(const lac_geometry *g, const stream_state *s, int64_t first_row)
 {
-    return ceil_divide(lac_geometry_rows(g, group), rows);
+    return ceil_divide(smaller(g->n - first_row, s->group_rows), s->rows);
 }
 
-static int64_t strip_count(const lac_geometry *g, int rows)
+static int64_t strip_count(const lac_geometry *g, const stream_state *s)
 {
-    if (!g->row_groups) return 0;
-    return (g->row_groups - 1) * ceil_divide(g->unit_n, rows) + group_strips(g, g->row_groups - 1, rows);
+    int64_t whole = g->n / s->group_rows;
+    return whole * ceil_divide(s->group_rows, s->rows) + group_strips(g, s, whole * s->group_rows);
 }
 
-/* Columns of X whose tile fills three quarters of the first-level cache. Where many strips in a row have the same columns
+/* Columns of X whose tile fills five eighths of the first-level cache. Where many strips in a row have the same columns
  * (or choose among the same), only those need to fit, so blocks may be that much wider. */
-static int64_t block_columns(const lac_problem *problem)
+int64_t lac_cpu_stream_block_columns(const lac_problem *problem)
 {
     const lac_geometry *g = &problem->weight->geometry;
     bool is_vnm = problem->weight->pattern.family == LAC_FAMILY_VNM;
     uint64_t l1 = problem->device->info.l1_bytes ? problem->device->info.l1_bytes : 32768;
-    int64_t columns = (int64_t)(l1 * 3 / 4 / ((uint64_t)tile_tokens(problem) * sizeof(float)));
+    int64_t columns = (int64_t)(l1 * 5 / 8 / ((uint64_t)tile_tokens(problem) * sizeof(float)));
     if (g->unit_n / lac_cpu_stream_rows(problem->weight) >= SHARING_STRIPS) {
         int64_t used = is_vnm ? g->selected : problem->weight->kept / g->n;
         if (used > 0 && used < g->k) columns = columns * g->k / used;
@@ -129,80 +138,148 @@ static int64_t block_columns(const lac_problem *problem)
 
 /* ---- preparing */
 
-/* Rows of one strip, decoded: all have the columns of row[0] where rows > 1. */
+/* Rows of one strip, decoded. With 4 rows all have the columns of row[0]. */
 typedef struct decoder {
     const lac_weight *weight;
-    int rows;
-    int64_t group, strip_in_group;
-    uint32_t *units; /* [geometry.selected]                       */
+    int64_t next;    /* row                                              */
+    uint32_t *units; /* [geometry.selected]                              */
     lac_weight_row row[4];
+    uint8_t *is_shared[2]; /* [capacity] 2 rows: the other one has the column too */
     void *storage;
 } decoder;
 
 static lac_status decoder_make(const lac_weight *w, int rows, decoder *d)
 {
     uint64_t capacity = (uint64_t)lac_weight_row_capacity(w);
-    uint64_t bytes =
-        (uint64_t)w->geometry.selected * sizeof(uint32_t) + (uint64_t)rows * capacity * (sizeof(float) + sizeof(uint32_t));
-    *d = (decoder){.weight = w, .rows = rows, .storage = lac_allocate(bytes)};
+    uint64_t bytes = (uint64_t)w->geometry.selected * sizeof(uint32_t) +
+                     (uint64_t)rows * capacity * (sizeof(float) + sizeof(uint32_t)) + 2 * capacity;
+    *d = (decoder){.weight = w, .storage = lac_allocate(bytes)};
     if (!d->storage) return lac_fail_memory("decoding a weight", bytes);
     d->units = d->storage;
     uint32_t *columns = d->units + w->geometry.selected;
     float *values = (float *)(void *)(columns + (uint64_t)rows * capacity);
     for (int r = 0; r < rows; ++r)
         d->row[r] = (lac_weight_row){values + (uint64_t)r * capacity, columns + (uint64_t)r * capacity, 0};
+    d->is_shared[0] = (uint8_t *)(values + (uint64_t)rows * capacity);
+    d->is_shared[1] = d->is_shared[0] + capacity;
     return LAC_STATUS_OK;
 }
 
-/* Decodes the next strip; returns how many rows it really has. */
-static int decoder_next(decoder *d)
+/* Decodes the next strip; rows that it has not are empty. */
+static void decoder_next(decoder *d, const stream_state *s)
 {
     const lac_geometry *g = &d->weight->geometry;
-    int64_t first = d->strip_in_group * d->rows;
-    int rows = (int)smaller(lac_geometry_rows(g, d->group) - first, d->rows);
-    for (int r = 0; r < rows; ++r)
-        lac_weight_decode_row(d->weight, d->group * g->unit_n + first + r, r ? &d->row[0] : NULL, d->units, &d->row[r]);
-    if (++d->strip_in_group == group_strips(g, d->group, d->rows)) {
-        d->strip_in_group = 0;
-        ++d->group;
+    int64_t end = smaller(g->n, (d->next / s->group_rows + 1) * s->group_rows);
+    for (int r = 0; r < s->rows; ++r) {
+        d->row[r].count = 0;
+        if (d->next == end) continue;
+        lac_weight_decode_row(d->weight, d->next++, r && s->rows == 4 ? &d->row[0] : NULL, d->units, &d->row[r]);
     }
-    return rows;
+}
+
+/* The entries of row `r` below column `end`, from entry `from` on. */
+static int64_t entries_below(const decoder *d, int r, int64_t from, int64_t end)
+{
+    int64_t i = from;
+    while (i < d->row[r].count && d->row[r].columns[i] < end) ++i;
+    return i - from;
+}
+
+/* Marks what two rows have in common between their entries `from` and `from + count`, a multiple of four of them, so that
+ * the inner loop goes without a rest. */
+static lac_cpu_stream_count match(const decoder *d, const int64_t from[2], const int64_t count[2])
+{
+    const uint32_t *a = d->row[0].columns + from[0], *b = d->row[1].columns + from[1];
+    uint8_t *a_shared = d->is_shared[0] + from[0], *b_shared = d->is_shared[1] + from[1];
+    int64_t common = 0;
+    for (int64_t i = 0, j = 0; i < count[0] && j < count[1];) {
+        if (a[i] == b[j]) ++common;
+        a[i]<b[j] ? ++i : a[i]> b[j] ? ++j : (++i, ++j);
+    }
+    common = common / 4 * 4;
+    for (int64_t i = 0; i < count[0]; ++i) a_shared[i] = 0;
+    for (int64_t j = 0; j < count[1]; ++j) b_shared[j] = 0;
+    int64_t left = common;
+    for (int64_t i = 0, j = 0; left > 0;) {
+        if (a[i] == b[j]) a_shared[i] = b_shared[j] = 1, --left;
+        a[i]<b[j] ? ++i : a[i]> b[j] ? ++j : (++i, ++j);
+    }
+    int64_t most = count[0] > count[1] ? count[0] : count[1];
+    return (lac_cpu_stream_count){(uint32_t)common, (uint32_t)(most - common)};
+}
+
+/* One strip's part of one block: entries from[r] to from[r] + count[r] of each row. */
+typedef struct piece {
+    int64_t from[2], count[2];
+    int64_t first_column; /* of the block */
+} piece;
+
+static lac_cpu_stream_count count_piece(const stream_state *s, const decoder *d, const piece *p)
+{
+    if (s->rows == 2) return match(d, p->from, p->count);
+    return (lac_cpu_stream_count){.shared = (uint32_t)p->count[0]};
+}
+
+/* The entries of row `r` (all rows share row 0's where there are 4), shared ones first. */
+static void write_piece(const stream_state *s, const decoder *d, const piece *p, lac_cpu_stream_count count, place at)
+{
+    float *values = s->values + at.slot * s->rows;
+    uint16_t *columns = s->columns + at.column;
+    memset(values, 0, (size_t)(count.shared + count.own) * (size_t)s->rows * sizeof *values);
+    memset(columns, 0, (count.shared + (size_t)s->rows * count.own) * sizeof *columns);
+    for (int r = 0; r < s->rows; ++r) {
+        const lac_weight_row *row = &d->row[r];
+        int64_t from = p->from[s->rows == 2 ? r : 0], entries = p->count[s->rows == 2 ? r : 0], shared = 0, own = 0;
+        for (int64_t i = from; i < from + entries && i < row->count; ++i) {
+            uint16_t column = (uint16_t)(row->columns[i] - p->first_column);
+            if (s->rows == 4 || d->is_shared[r][i]) {
+                values[shared * s->rows + r] = row->values[i];
+                columns[shared++] = column;
+            } else {
+                values[(count.shared + own) * s->rows + r] = row->values[i];
+                columns[count.shared + own++ * s->rows + r] = column;
+            }
+        }
+    }
+}
+
+/* Goes through all strips and blocks: counts the slots, or, with cursors [blocks], writes them. */
+static void each_piece(stream_state *s, decoder d, place *cursor)
+{
+    for (int64_t strip = 0; strip < s->strips; ++strip) {
+        decoder_next(&d, s);
+        piece p = {.from = {0, 0}};
+        for (int64_t b = 0; b < s->blocks; ++b) {
+            lac_cpu_stream_count *count = &s->counts[b * s->strips + strip];
+            p.first_column = b * s->block_columns;
+            for (int r = 0; r < 2; ++r) p.count[r] = entries_below(&d, r, p.from[r], p.first_column + s->block_columns);
+            *count = count_piece(s, &d, &p);
+            if (cursor) {
+                if (strip % s->item_strips == 0) s->first[b * s->items + strip / s->item_strips] = cursor[b];
+                write_piece(s, &d, &p, *count, cursor[b]);
+                cursor[b].slot += count->shared + count->own;
+                cursor[b].column += count->shared + (int64_t)s->rows * count->own;
+            }
+            for (int r = 0; r < 2; ++r) p.from[r] += p.count[r];
+        }
+    }
 }
 
 static uint64_t rounded_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/* Where each block's slots begin, from the counts; returns how many slots there are. */
-static int64_t block_starts(const stream_state *s, int64_t *starts)
+/* Where each block begins, from the counts; returns the end of the last. */
+static place block_starts(const stream_state *s, place *starts)
 {
-    int64_t total = 0;
+    place total = {0, 0};
     for (int64_t b = 0; b < s->blocks; ++b) {
         starts[b] = total;
-        for (int64_t i = 0; i < s->strips; ++i) total += s->counts[b * s->strips + i];
-    }
-    return total;
-}
-
-static void count_slots(stream_state *s, decoder d)
-{
-    for (int64_t strip = 0; strip < s->strips; ++strip) {
-        decoder_next(&d);
-        for (int64_t i = 0; i < d.row[0].count; ++i) ++s->counts[d.row[0].columns[i] / s->block_columns * s->strips + strip];
-    }
-}
-
-static void write_slots(stream_state *s, decoder d, int64_t *cursor)
-{
-    const int64_t item_strips = s->item_strips;
-    for (int64_t strip = 0; strip < s->strips; ++strip) {
-        int rows = decoder_next(&d);
-        if (strip % item_strips == 0)
-            for (int64_t b = 0; b < s->blocks; ++b) s->first[b * s->items + strip / item_strips] = cursor[b];
-        for (int64_t i = 0; i < d.row[0].count; ++i) {
-            int64_t column = d.row[0].columns[i], block = column / s->block_columns, at = cursor[block]++;
-            s->columns[at] = (uint16_t)(column % s->block_columns);
-            for (int r = 0; r < s->rows; ++r) s->values[at * s->rows + r] = r < rows ? d.row[r].values[i] : 0.0f;
+        for (int64_t i = 0; i < s->strips; ++i) {
+            const lac_cpu_stream_count *count = &s->counts[b * s->strips + i];
+            total.slot += count->shared + count->own;
+            total.column += count->shared + (int64_t)s->rows * count->own;
         }
     }
+    return total;
 }
 
 static lac_status build(const lac_weight *w, stream_state *s, decoder *d)
@@ -210,22 +287,22 @@ static lac_status build(const lac_weight *w, stream_state *s, decoder *d)
     uint64_t count_bytes = rounded_up((uint64_t)(s->blocks * s->strips) * sizeof *s->counts);
     uint64_t first_bytes = rounded_up((uint64_t)(s->blocks * (s->items + 1)) * sizeof *s->first);
     s->counts = lac_allocate_zeroed(count_bytes);
-    int64_t *cursor = lac_allocate((uint64_t)s->blocks * sizeof *cursor);
+    place *cursor = lac_allocate((uint64_t)s->blocks * sizeof *cursor);
     lac_status status = LAC_STATUS_OK;
     if (!s->counts || !cursor) {
         status = lac_fail_memory("re-tiled weight", count_bytes);
     } else if (!(status = decoder_make(w, s->rows, d))) {
-        count_slots(s, *d);
-        uint64_t slots = (uint64_t)block_starts(s, cursor);
-        uint64_t value_bytes = rounded_up(slots * (uint64_t)s->rows * sizeof(float));
-        uint64_t bytes = first_bytes + value_bytes + slots * sizeof(uint16_t);
+        each_piece(s, *d, NULL);
+        place end = block_starts(s, cursor);
+        uint64_t value_bytes = rounded_up((uint64_t)end.slot * (uint64_t)s->rows * sizeof(float));
+        uint64_t bytes = first_bytes + value_bytes + (uint64_t)end.column * sizeof(uint16_t);
         char *storage = lac_allocate(bytes);
         if (storage) {
             s->storage = storage;
-            s->first = (int64_t *)(void *)storage;
+            s->first = (place *)(void *)storage;
             s->values = (float *)(void *)(storage + first_bytes);
             s->columns = (uint16_t *)(void *)(storage + first_bytes + value_bytes);
-            write_slots(s, *d, cursor);
+            each_piece(s, *d, cursor);
         } else {
             status = lac_fail_memory("re-tiled weight", bytes);
         }
@@ -241,10 +318,11 @@ lac_status lac_cpu_stream_prepare(const lac_problem *problem, void **out)
     stream_state *s = lac_allocate_zeroed(sizeof *s);
     if (!s) return lac_fail_memory("stream", sizeof *s);
     s->rows = lac_cpu_stream_rows(w);
-    s->strips = strip_count(&w->geometry, s->rows);
+    s->group_rows = s->rows == 4 ? w->geometry.unit_n : w->geometry.n > 0 ? w->geometry.n : 1;
+    s->strips = strip_count(&w->geometry, s);
     s->item_strips = item_rows(problem) / s->rows;
     s->items = ceil_divide(s->strips, s->item_strips);
-    s->block_columns = block_columns(problem);
+    s->block_columns = lac_cpu_stream_block_columns(problem);
     s->blocks = ceil_divide(w->geometry.k > 0 ? w->geometry.k : 1, s->block_columns);
     decoder d;
     lac_status status = build(w, s, &d);
@@ -300,7 +378,7 @@ static void multiply_item(const item *it)
     const lac_cpu_unit *unit = it->problem->kernel->config;
     const int64_t k = it->problem->weight->geometry.k;
     for (int64_t b = 0; b < s->blocks; ++b) {
-        int64_t slot = s->first[b * s->items + it->number];
+        place first = s->first[b * s->items + it->number];
         for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) {
             int64_t first_token = lac_cpu_tile_first(it->tokens, tile);
             int width = lac_cpu_tile_at(it->tokens, first_token);
@@ -309,8 +387,8 @@ static void multiply_item(const item *it)
                                         .fresh = b == 0,
                                         .strips = it->last - it->first,
                                         .counts = s->counts + b * s->strips + it->first,
-                                        .columns = s->columns + slot,
-                                        .values = s->values + slot * s->rows,
+                                        .columns = s->columns + first.column,
+                                        .values = s->values + first.slot * s->rows,
                                         .packed = it->tokens->packed + first_token * k + b * s->block_columns * width,
                                         .sums = sums_of(it, first_token)};
             unit->stream(&call);
@@ -324,12 +402,12 @@ static void finish_item(const item *it, const lac_call *call, int64_t first_toke
     const stream_state *s = it->state;
     const lac_geometry *g = &it->problem->weight->geometry;
     const int width = lac_cpu_tile_at(it->tokens, first_token);
-    const int64_t full = ceil_divide(g->unit_n, s->rows); /* strips of a whole row group */
+    const int64_t full = ceil_divide(s->group_rows, s->rows); /* strips of a whole group */
     for (int64_t strip = it->first; strip < it->last;) {
         int64_t group = strip / full, within = strip % full;
-        int64_t first_row = group * g->unit_n + within * s->rows;
-        int64_t group_end = group * g->unit_n + lac_geometry_rows(g, group);
-        bool whole = g->unit_n % s->rows == 0; /* then rows run on from one group to the next */
+        int64_t first_row = group * s->group_rows + within * s->rows;
+        int64_t group_end = smaller(g->n, (group + 1) * s->group_rows);
+        bool whole = s->group_rows % s->rows == 0; /* then rows run on from one group to the next */
         int64_t end_row = smaller(whole ? g->n : group_end, first_row + (it->last - strip) * s->rows);
         lac_cpu_tile result = {.first_row = first_row,
                                .rows = (int)(end_row - first_row),

@@ -6,9 +6,11 @@
 
 /* The kernel's config is its lac_cpu_unit. */
 bool lac_cpu_stream_applies(const lac_problem *problem);
-/* Rows of W that share a load of X, and vectors of tokens in a tile: what the cost depends on. */
+/* Rows of W in a strip, and vectors of tokens in a tile: what the cost depends on. */
 int lac_cpu_stream_rows(const lac_weight *weight);
 int lac_cpu_stream_tile_vectors(const lac_problem *problem);
+/* Columns in a block. */
+int64_t lac_cpu_stream_block_columns(const lac_problem *problem);
 size_t lac_cpu_stream_workspace(const lac_problem *problem);
 lac_status lac_cpu_stream_prepare(const lac_problem *problem, void **state);
 lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *state, const lac_call *call);

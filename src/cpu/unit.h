@@ -24,23 +24,31 @@ typedef struct lac_cpu_broadcast_call {
     const void *values;      /* [slots][vectors * lanes]                                */
     const float *packed;     /* [k][tokens]                                             */
     float *sums;             /* [tokens][vectors * lanes]                               */
+    const char *ahead;       /* weights of later calls, asked for on the way: a line every other slot, ...    */
+    int64_t ahead_step;      /* ... so many bytes further                                                 */
 } lac_cpu_broadcast_call;
 
-/* Dataflow "stream": tokens along the vector, weights broadcast. Strips of rows, one after another:
+/* Dataflow "stream": tokens along the vector, weights broadcast. Strips of rows, one after another; a strip has slots whose
+ * column all its rows read, and then slots in which each row has a column of its own:
  *
- *     sums[r][t] (+)= sum over s of values[s][r] * packed[columns[s]][t]
+ *     sums[r][t] (+)= sum over s of values[s][r] * packed[columns[s]][t]                  s below shared
+ *                   + sum over s of values[shared + s][r] * packed[columns[shared + s * rows + r]][t]     s below own
  *
- * for r < rows, t < vectors * lanes, s below the strip's count. */
+ * for r < rows, t < vectors * lanes. */
+typedef struct lac_cpu_stream_count {
+    uint32_t shared, own;
+} lac_cpu_stream_count;
+
 typedef struct lac_cpu_stream_call {
-    int rows;    /* 1 or 4                                                  */
+    int rows;    /* 2, or 4 with no slots of their own                      */
     int vectors; /* 1 to lac_cpu_unit.stream_vectors[rows == 4]             */
     bool fresh;  /* sums begins at zero                                     */
     int64_t strips;
-    const uint32_t *counts;  /* [strips] slots of each                                  */
-    const uint16_t *columns; /* [slots of all], counted from the block's first          */
-    const float *values;     /* [slots of all][rows]                                    */
-    const float *packed;     /* [columns of the block][vectors * lanes]                 */
-    float *sums;             /* [strips][rows][vectors * lanes]                         */
+    const lac_cpu_stream_count *counts; /* [strips]                                                */
+    const uint16_t *columns;            /* of all slots, counted from the block's first            */
+    const float *values;                /* [slots of all][rows]                                    */
+    const float *packed;                /* [columns of the block][vectors * lanes]                 */
+    float *sums;                        /* [strips][rows][vectors * lanes]                         */
 } lac_cpu_stream_call;
 
 /* Dataflow "expand": one row of W against a few tokens, columns along the vector.
@@ -115,7 +123,7 @@ typedef struct lac_cpu_unit {
     const int *broadcast_tiles; /* the tokens a tile may have, from most to 1; ends with 0 */
     int broadcast_vectors;
     void (*broadcast)(const lac_cpu_broadcast_call *call);
-    int stream_vectors[2]; /* the most beside 1 row, beside 4 */
+    int stream_vectors[2]; /* the most beside 2 rows, beside 4 */
     void (*stream)(const lac_cpu_stream_call *call);
     void (*expand)(const lac_cpu_expand_call *call);
     int permute_strip, permute_bits; /* rows of a strip; the widest index */
