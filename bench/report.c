@@ -38,10 +38,16 @@ int report_same_conditions(const bench_row *a, const bench_row *b)
            (!strcmp(a->layout, b->layout) || !strncmp(a->kernel, "peer:", 5) || !strncmp(b->kernel, "peer:", 5));
 }
 
+/* Its threads say nothing. */
+static int is_gpu(const bench_row *row) { return !strncmp(row->device, "cuda", 4); }
+
 static void add_conditions(const report *r, const bench_row *row, char *buffer, size_t size)
 {
     size_t used = strlen(buffer);
-    if (r->variants)
+    if (!r->variants) return;
+    if (is_gpu(row))
+        snprintf(buffer + used, size - used, " %s %s %s %s", row->dtype, row->precision, row->layout, row->cache);
+    else
         snprintf(buffer + used, size - used, " %s %s %s %" PRId64 "t", row->dtype, row->layout, row->cache, row->threads);
 }
 
@@ -157,17 +163,28 @@ static void write_fact(FILE *to, const char *name, const char *value)
     fputs("</dd>\n", to);
 }
 
+static void describe_baseline(const bench_row *row, char *buffer, size_t size)
+{
+    char version[64], core[64];
+    bench_info_text(row->device_info, "cublas", version, sizeof version);
+    if (*version) {
+        snprintf(buffer, size, "the faster of cuBLAS and cuBLASLt %s", version);
+        return;
+    }
+    bench_info_text(row->device_info, "openblas", version, sizeof version);
+    bench_info_text(row->device_info, "openblas_core", core, sizeof core);
+    snprintf(buffer, size, *version ? "OpenBLAS %s, core %s" : "none", version, core);
+}
+
 static void write_head(const report *r)
 {
     const bench_row *first = &r->rows->items[0];
-    char model[160], conditions[192], baseline[192], part[64];
+    char model[160], conditions[192], baseline[192], threads[40] = "";
     bench_info_text(first->device_info, "model", model, sizeof model);
-    snprintf(conditions, sizeof conditions, "%s, %s, %s-major, %" PRId64 " threads, %s cache%s", first->dtype, first->precision,
-             first->layout, first->threads, first->cache, r->variants ? "; and others, as the table tells" : "");
-    bench_info_text(first->device_info, "openblas", part, sizeof part);
-    snprintf(baseline, sizeof baseline, *part ? "OpenBLAS %s, core " : "none", part);
-    bench_info_text(first->device_info, "openblas_core", part, sizeof part);
-    snprintf(baseline + strlen(baseline), sizeof baseline - strlen(baseline), "%s", part);
+    if (!is_gpu(first)) snprintf(threads, sizeof threads, "%" PRId64 " threads, ", first->threads);
+    snprintf(conditions, sizeof conditions, "%s, %s, %s-major, %s%s cache%s", first->dtype, first->precision, first->layout,
+             threads, first->cache, r->variants ? "; and others, as the table tells" : "");
+    describe_baseline(first, baseline, sizeof baseline);
     fputs("<header><h1>Lacuna benchmark</h1>\n<p>N:M-sparse weights against the dense library, on random data, every result "
           "checked before it was timed. Point at a mark to read it.</p>\n",
           r->to);

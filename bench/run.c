@@ -118,7 +118,8 @@ static bench_status open_session(bench_session *session)
     if (status) return failure(session, o->device, status);
     bench_status result = check_kernel_names(session);
     if (result) return result;
-    session->threads = o->threads > 0 ? o->threads : session->info.cores > 0 ? session->info.cores : 1;
+    int is_cpu = session->info.kind == LAC_DEVICE_KIND_CPU;
+    session->threads = !is_cpu ? 1 : o->threads > 0 ? o->threads : session->info.cores > 0 ? session->info.cores : 1;
     session->precision = o->precision;
     if (!session->precision)
         session->precision = session->info.kind == LAC_DEVICE_KIND_CPU ? LAC_PRECISION_STRICT : LAC_PRECISION_FAST;
