@@ -1,0 +1,279 @@
+/* gather.c - fp16 and bf16 on sm_90a: cuts the weight for kernels/gather.cu and kernels/stream.cu, and at each call brings X
+ * into the shape that they want where it is not (kernels/turn.cu), multiplies, and adds up the parts where k is split. */
+#include "cuda/gather.h"
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "cuda/gather_tile.h"
+#include "cuda/kernels/gather_arguments.h"
+#include "format/weight.h"
+
+enum { TURN_SIDE = 64, TURN_THREADS = 256, PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
+enum { GATHER, STREAM, REDUCE, TURN, PROGRAMS };
+_Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
+
+/* What L2 should keep of W while all tokens go by. */
+static const double BAND_BYTES = 20e6;
+
+typedef struct gather_state {
+    const lac_device *device; /* the plan holds it */
+    lac_gather_shape shape;
+    lac_cu_function program[PROGRAMS];
+    lac_cu_pointer stages, index, range, output;
+} gather_state;
+
+/* As in turn.cu. */
+typedef struct turn_args {
+    uint16_t *to;
+    int64_t ld;
+} turn_args;
+
+/* What the driver encodes for tensor_copy.cuh: 128 bytes. */
+typedef struct tensor_map {
+    _Alignas(64) uint64_t opaque[16];
+} tensor_map;
+
+static bool shape_of(const lac_problem *problem, lac_gather_shape *shape, lac_cost *cost)
+{
+    lac_cost unused;
+    lac_gather_kind kind = ((const lac_gather_flow *)problem->kernel->config)->kind;
+    return lac_gather_shape_make(problem, kind, shape, cost ? cost : &unused);
+}
+
+bool lac_cuda_gather_applies(const lac_problem *problem)
+{
+    lac_gather_shape shape;
+    lac_dtype dtype = problem->options.x_dtype;
+    return (dtype == LAC_DTYPE_F16 || dtype == LAC_DTYPE_BF16) && problem->weight->dtype == dtype &&
+           lac_cuda_target_of(problem->device)->has_wgmma && shape_of(problem, &shape, NULL);
+}
+
+lac_cost lac_cuda_gather_cost(const lac_problem *problem)
+{
+    lac_gather_shape shape;
+    lac_cost cost = {0};
+    shape_of(problem, &shape, &cost);
+    return cost;
+}
+
+/* ---- programs */
+
+static bool turns(const lac_problem *problem) { return lac_gather_turned_bytes(problem) > 0; }
+
+/* Beside a stream stands a gather for X that the copy engine cannot take: without cluster, which would want other tiles. */
+static int cluster_of(const lac_gather_shape *s, int program)
+{
+    return s->kind == LAC_GATHER_STREAM && program != STREAM ? 1 : s->cluster;
+}
+
+static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_gather_shape *s, int program)
+{
+    static const char *const entries[] = {[GATHER] = "lac_gather", [STREAM] = "lac_stream", [REDUCE] = "lac_tile_reduce"};
+    lac_cuda_request_begin(request, program == STREAM ? "stream.cu" : "gather.cu", entries[program]);
+    lac_cuda_request_define_problem(request, problem);
+    lac_cuda_request_define(request, "LAC_ROWS", s->rows);
+    lac_cuda_request_define(request, "LAC_TILE_OUTPUTS", s->tile_outputs);
+    lac_cuda_request_define(request, "LAC_TILE_TOKENS", s->tile_tokens);
+    lac_cuda_request_define(request, "LAC_N", s->width);
+    lac_cuda_request_define(request, "LAC_STAGES", s->stages);
+    lac_cuda_request_define(request, "LAC_CLUSTER", cluster_of(s, program));
+    lac_cuda_request_define(request, "LAC_SPARSE", lac_gather_is_sparse(s));
+    lac_cuda_request_define(request, "LAC_PARTS", s->parts);
+}
+
+/* Which program each request is. */
+static int list_programs(const lac_problem *problem, const lac_gather_shape *s, int which[LAC_CUDA_MOST_REQUESTS])
+{
+    int count = 0;
+    which[count++] = GATHER;
+    if (s->kind == LAC_GATHER_STREAM) which[count++] = STREAM;
+    if (s->parts > 1) which[count++] = REDUCE;
+    if (turns(problem)) which[count++] = TURN;
+    return count;
+}
+
+static lac_status requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
+{
+    lac_gather_shape s;
+    int which[LAC_CUDA_MOST_REQUESTS];
+    if (!shape_of(problem, &s, NULL)) return lac_fail(LAC_STATUS_INTERNAL, "no shape of the gathering kernel fits the problem");
+    *count = list_programs(problem, &s, which);
+    for (int i = 0; i < *count; ++i) {
+        if (which[i] == TURN) {
+            lac_cuda_request_begin(&requests[i], "turn.cu", "lac_turn");
+            lac_cuda_request_define(&requests[i], "LAC_X_TOKEN_MAJOR", problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
+        } else {
+            request_product(&requests[i], problem, &s, which[i]);
+        }
+    }
+    return LAC_STATUS_OK;
+}
+
+const lac_gather_flow lac_cuda_gather_flow = {{requests}, LAC_GATHER_DENSE};
+const lac_gather_flow lac_cuda_gather_sparse_flow = {{requests}, LAC_GATHER_SPARSE};
+const lac_gather_flow lac_cuda_stream_flow = {{requests}, LAC_GATHER_STREAM};
+
+/* ---- workspace: X turned round, then the sums of the parts */
+
+static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+static uint64_t partial_bytes(const lac_gather_shape *s)
+{
+    if (s->parts == 1) return 0;
+    return (uint64_t)(s->output_tiles * s->token_tiles * s->parts) * (uint64_t)(s->tile_outputs * s->tile_tokens) *
+           sizeof(float);
+}
+
+size_t lac_cuda_gather_workspace(const lac_problem *problem)
+{
+    lac_gather_shape s;
+    if (!shape_of(problem, &s, NULL)) return 0;
+    uint64_t bytes = aligned(lac_gather_turned_bytes(problem)) + partial_bytes(&s);
+    return bytes ? (size_t)bytes + ALIGNMENT : 0;
+}
+
+/* ---- preparing */
+
+static lac_status load_programs(const lac_problem *problem, gather_state *state)
+{
+    lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
+    int count = 0, which[LAC_CUDA_MOST_REQUESTS];
+    lac_status status = requests(problem, request, &count);
+    if (!status) count = list_programs(problem, &state->shape, which);
+    for (int i = 0; i < count && !status; ++i)
+        status = lac_cuda_program_get(problem->device, &request[i], which[i] <= STREAM ? lac_gather_shared(&state->shape) : 0,
+                                      &state->program[which[i]]);
+    return status;
+}
+
+static lac_status upload(const lac_device *device, const lac_gather_tiled *t, gather_state *state)
+{
+    const lac_gather_shape *s = &state->shape;
+    uint64_t stages = (uint64_t)t->stage_count, tiles = (uint64_t)s->output_tiles;
+    lac_status status =
+        lac_cuda_upload(device, "stages of the weight", t->stages, stages * (uint64_t)lac_gather_w_stage(s), &state->stages);
+    if (!status)
+        status = lac_cuda_upload(device, "rows that the weight selects", t->index,
+                                 stages * (uint64_t)s->rows * sizeof *t->index, &state->index);
+    if (!status) status = lac_cuda_upload(device, "stages of each tile", t->range, tiles * 2 * sizeof *t->range, &state->range);
+    if (!status)
+        status = lac_cuda_upload(device, "places of the outputs", t->output,
+                                 tiles * (uint64_t)s->tile_outputs * sizeof *t->output, &state->output);
+    return status;
+}
+
+lac_status lac_cuda_gather_prepare(const lac_problem *problem, void **out)
+{
+    gather_state *state = lac_allocate_zeroed(sizeof *state);
+    if (!state) return lac_fail_memory("plan of a kernel by gathered rows", sizeof *state);
+    state->device = problem->device;
+    lac_gather_tiled tiled;
+    lac_status status = LAC_STATUS_OK;
+    if (!shape_of(problem, &state->shape, NULL))
+        status = lac_fail(LAC_STATUS_INTERNAL, "no shape of the gathering kernel fits the problem");
+    if (!status) status = load_programs(problem, state);
+    if (!status && !(status = lac_gather_tile(problem->weight, &state->shape, &tiled))) {
+        status = upload(problem->device, &tiled, state);
+        lac_gather_tiled_release(&tiled);
+    }
+    if (status) {
+        lac_cuda_gather_release(state);
+        return status;
+    }
+    *out = state;
+    return LAC_STATUS_OK;
+}
+
+void lac_cuda_gather_release(void *opaque)
+{
+    gather_state *state = opaque;
+    if (!state) return;
+    lac_cuda_free(state->device, state->stages);
+    lac_cuda_free(state->device, state->index);
+    lac_cuda_free(state->device, state->range);
+    lac_cuda_free(state->device, state->output);
+    lac_release(state);
+}
+
+/* ---- executing */
+
+/* Tiles of outputs that are walked together, a cluster's as one: as many as L2 keeps. */
+static int band_of(const lac_gather_shape *s, bool streams)
+{
+    int64_t wide = streams ? s->cluster : 1, tiles = s->output_tiles / wide;
+    double bytes = (double)s->most_stages * lac_gather_w_stage(s) * (double)wide,
+           most = BAND_BYTES / (bytes > 0.0 ? bytes : 1.0);
+    return (int)(most < 1.0 ? 1 : most < (double)tiles ? (int64_t)most : tiles);
+}
+
+static lac_gather_args make_args(const lac_problem *problem, const gather_state *state, const lac_gpu_call *call, bool streams)
+{
+    const lac_gather_shape *s = &state->shape;
+    unsigned char *workspace = (unsigned char *)(((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    bool turned = turns(problem) && !streams;
+    return (lac_gather_args){.weight = (const unsigned char *)(uintptr_t)state->stages,
+                             .index = (const int *)(uintptr_t)state->index,
+                             .range = (const int *)(uintptr_t)state->range,
+                             .output = (const int *)(uintptr_t)state->output,
+                             .x = turned ? (const void *)workspace : call->x,
+                             .ldx = turned ? lac_gather_turned_ld(problem) : call->ldx,
+                             .partial = (float *)(void *)(workspace + aligned(lac_gather_turned_bytes(problem))),
+                             .output_tiles = (int)s->output_tiles,
+                             .token_tiles = (int)s->token_tiles,
+                             .band = band_of(s, streams)};
+}
+
+static lac_status turn_x(const lac_problem *problem, const gather_state *state, void *stream, lac_gpu_call *gpu_call,
+                         const lac_gather_args *args)
+{
+    turn_args turn = {(uint16_t *)(uintptr_t)args->x, args->ldx};
+    int64_t across = (problem->weight->k_in + TURN_SIDE - 1) / TURN_SIDE, down = args->ldx / TURN_SIDE;
+    if (across == 0) return LAC_STATUS_OK;
+    lac_cuda_launch launch = {
+        .function = state->program[TURN], .grid = {(unsigned)(across * down), 1, 1}, .block = TURN_THREADS};
+    return lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){gpu_call, &turn});
+}
+
+/* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x a block's share of the tokens. False
+ * when X is not aligned as it wants it. */
+static bool map_x(const lac_problem *problem, const lac_gather_shape *s, const lac_gpu_call *call, tensor_map *map)
+{
+    enum { FLOAT16 = 6, BFLOAT16 = 9, NO_INTERLEAVE = 0, SWIZZLE_64 = 2, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
+    const lac_cuda_driver *driver = lac_cuda_driver_get(NULL);
+    bool token_major = problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    if (!driver || !driver->cuTensorMapEncodeTiled || (uintptr_t)call->x % 16 || call->ldx % 8) return false;
+    uint64_t m = (uint64_t)problem->m, k = (uint64_t)problem->weight->k_in;
+    uint64_t sizes[2] = {token_major ? k : m, token_major ? m : k}, strides[1] = {(uint64_t)call->ldx * 2};
+    unsigned rows = (unsigned)s->rows, share = (unsigned)(s->tile_tokens / s->cluster), steps[2] = {1, 1};
+    unsigned box[2] = {token_major ? rows : 64, token_major ? share : rows};
+    int type = problem->options.x_dtype == LAC_DTYPE_BF16 ? BFLOAT16 : FLOAT16;
+    int swizzle = token_major && rows == 32 ? SWIZZLE_64 : SWIZZLE_128;
+    return k > 0 && !driver->cuTensorMapEncodeTiled(map, type, 2, (void *)(uintptr_t)call->x, sizes, strides, box, steps,
+                                                    NO_INTERLEAVE, swizzle, PROMOTE_256, FILL_ZEROS);
+}
+
+lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
+{
+    const gather_state *state = opaque;
+    const lac_gather_shape *s = &state->shape;
+    lac_gpu_call gpu_call;
+    tensor_map map;
+    lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
+    if (status) return status;
+    bool streams = s->kind == LAC_GATHER_STREAM && map_x(problem, s, &gpu_call, &map);
+    lac_gather_args args = make_args(problem, state, &gpu_call, streams);
+    void *parameters[] = {&gpu_call, &args, &map};
+    int program = streams ? STREAM : GATHER, cluster = cluster_of(s, program);
+    int64_t tiles = s->token_tiles * s->output_tiles, items = tiles / cluster * s->parts;
+    int64_t most = lac_cuda_target_of(problem->device)->multiprocessors / cluster;
+    lac_cuda_launch product = {.function = state->program[program],
+                               .grid = {(unsigned)((items < most ? items : most) * cluster), 1, 1},
+                               .block = PRODUCT_THREADS,
+                               .shared_bytes = lac_gather_shared(s),
+                               .cluster = (unsigned)cluster};
+    lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
+    if (turns(problem) && !streams) status = turn_x(problem, state, call->stream, &gpu_call, &args);
+    if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
+    if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
+    return status;
+}

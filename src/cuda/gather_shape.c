@@ -1,0 +1,149 @@
+/* gather_shape.c - which tile, cluster and split of k kernels/gather.cu runs with: every candidate is asked what it costs. */
+#include "cuda/gather_shape.h"
+
+#include <math.h>
+
+#include "core/dtype.h"
+#include "format/weight.h"
+
+enum { MOST_STAGES = 12, MOST_PARTS = 8, LEAST_HEIGHT = 16, BARRIER_BYTES = 1024 };
+
+/* A tile's epilogue, which no copy hides, and the first stages of a block. */
+static const double TILE_SECONDS = 1.2e-6, FILL_SECONDS = 2.0e-6;
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* ---- what the kernel can take */
+
+/* Whether four inputs from a multiple of 4 on never hold more than two kept ones of a row. */
+static bool quads_hold_two(const lac_geometry *g)
+{
+    for (int64_t begin = 0; begin < 4 * g->group_m; begin += 4) {
+        int64_t kept = 0;
+        for (int64_t at = begin; at < begin + 4;) {
+            int64_t end = (at / g->group_m + 1) * g->group_m;
+            if (end > begin + 4) end = begin + 4;
+            kept += end - at < g->group_n ? end - at : g->group_n;
+            at = end;
+        }
+        if (kept > 2) return false;
+    }
+    return true;
+}
+
+static bool takes(const lac_weight *w, lac_gather_kind kind)
+{
+    const lac_geometry *g = &w->geometry;
+    bool element = w->pattern.family == LAC_FAMILY_ELEMENT;
+    bool halves = w->pattern.family == LAC_FAMILY_VNM && w->pattern.n <= 2;
+    if (kind == LAC_GATHER_STREAM) return element && !g->is_free && quads_hold_two(g);
+    return !element && halves == (kind == LAC_GATHER_SPARSE) && g->unit_n >= LEAST_HEIGHT;
+}
+
+/* Rows of X that a tile of outputs reads at most. */
+static int64_t rows_of(const lac_weight *w)
+{
+    const lac_geometry *g = &w->geometry;
+    if (w->pattern.family == LAC_FAMILY_ELEMENT) return ceil_div(g->k, 4) * 4;
+    if (w->pattern.family == LAC_FAMILY_VNM) return g->groups * LAC_VNM_SELECTED;
+    return g->selected * g->unit_k < g->k ? g->selected * g->unit_k : g->k;
+}
+
+uint64_t lac_gather_turned_bytes(const lac_problem *problem)
+{
+    if (problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && problem->m % 8 == 0) return 0;
+    return (uint64_t)lac_gather_turned_ld(problem) * (uint64_t)problem->weight->k_in * 2;
+}
+
+/* ---- what a shape asks of the GPU */
+
+static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
+{
+    const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
+    const lac_plan_options *o = &problem->options;
+    double tiles = (double)s->token_tiles * (double)s->output_tiles, stages = tiles * (double)s->most_stages;
+    bool streams = s->kind == LAC_GATHER_STREAM, sparse = lac_gather_is_sparse(s);
+    double pulled = stages * (lac_gather_x_stage(s) / (streams ? (double)s->cluster : 1.0) +
+                              lac_gather_w_stage(s) / (streams ? 1.0 : (double)s->cluster));
+    double x_bytes = (double)problem->m * (double)problem->weight->k_in * 2.0;
+    double w_bytes = (double)s->output_tiles * (double)s->most_stages * lac_gather_w_stage(s);
+    double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
+    double partial = s->parts > 1 ? tiles * s->parts * s->tile_outputs * s->tile_tokens * 4.0 : 0.0;
+    bool as_is = streams && (o->x_layout == LAC_LAYOUT_TOKEN_MAJOR ? problem->weight->k_in : problem->m) % 8 == 0;
+    double turned = as_is ? 0.0 : 2.0 * (double)lac_gather_turned_bytes(problem);
+    /* Each warpgroup reads W's rows once for each product and X's rows once for each 64 outputs. */
+    double read =
+        stages * (s->tile_outputs / 64.0 * lac_gather_x_stage(s) + (double)s->tile_tokens / s->width * lac_gather_w_stage(s));
+    double written = stages * (lac_gather_x_stage(s) + lac_gather_w_stage(s));
+    double clusters = floor((double)rates->multiprocessors / s->cluster);
+    double waves = ceil(tiles * s->parts / s->cluster / clusters);
+    lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
+                         .l2_bytes = pulled,
+                         .shared_bytes = read + written,
+                         .instructions = stages * (s->rows * 8 + 200),
+                         .mma_flops = stages * 2.0 * s->tile_outputs * s->tile_tokens * s->rows * (sparse ? 0.56 : 1.0),
+                         .blocks = tiles * s->parts,
+                         .blocks_at_once = clusters * s->cluster,
+                         .fill_seconds = turned / rates->memory + waves * TILE_SECONDS + FILL_SECONDS,
+                         .efficiency = 0.85,
+                         .launches = 1 + (turned > 0.0) + (s->parts > 1)};
+    return lac_model_gpu_cost(rates, &work);
+}
+
+/* ---- candidates */
+
+static bool complete(const lac_problem *problem, lac_gather_shape *s)
+{
+    s->tiles_a_group = ceil_div(s->height, s->tile_outputs);
+    s->output_tiles = s->groups * s->tiles_a_group;
+    s->token_tiles = ceil_div(problem->m, s->tile_tokens);
+    if (s->kind == LAC_GATHER_STREAM)
+        s->output_tiles = ceil_div(s->output_tiles, s->cluster) * s->cluster;
+    else
+        s->token_tiles = ceil_div(s->token_tiles, s->cluster) * s->cluster;
+    int64_t room = (lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES) / (unsigned)lac_gather_stage(s);
+    s->stages = room < MOST_STAGES ? (int)room : MOST_STAGES;
+    return s->stages >= 2 && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
+           s->output_tiles * s->most_stages < INT32_MAX / s->rows;
+}
+
+static void consider(const lac_problem *problem, lac_gather_shape shape, bool *found, lac_gather_shape *best, lac_cost *cost)
+{
+    int64_t most = shape.most_stages < MOST_PARTS ? shape.most_stages : MOST_PARTS;
+    if (!complete(problem, &shape)) return;
+    for (int parts = 1; parts == 1 || parts <= most; ++parts) {
+        shape.parts = parts;
+        lac_cost now = cost_of(problem, &shape);
+        if (*found && now.seconds >= cost->seconds) continue;
+        *best = shape;
+        *cost = now;
+        *found = true;
+    }
+}
+
+bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost)
+{
+    /* Outputs x tokens of a tile, and tokens of one product. Both warpgroups have all tokens, or half of
+     * them each where there are only 64 outputs. */
+    static const struct {
+        int outputs, tokens, width;
+    } tiles[] = {{128, 256, 256}, {64, 512, 256}, {256, 128, 128}, {128, 128, 128},
+                 {64, 256, 128},  {256, 64, 64},  {128, 64, 64},   {64, 128, 64}};
+    const lac_weight *w = problem->weight;
+    const lac_geometry *g = &w->geometry;
+    if (problem->m == 0 || g->n == 0 || !takes(w, kind)) return false;
+    bool found = false, shared = w->pattern.family == LAC_FAMILY_ELEMENT;
+    lac_gather_shape shape = {.kind = kind, .rows = kind == LAC_GATHER_DENSE ? 32 : 64, .parts = 1};
+    shape.height = shared ? g->n : g->unit_n;
+    shape.groups = shared ? 1 : g->row_groups;
+    shape.most_stages = ceil_div(rows_of(w), shape.rows);
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i)
+        for (int cluster = 2; cluster >= 1; --cluster) {
+            shape.tile_outputs = tiles[i].outputs;
+            shape.tile_tokens = tiles[i].tokens;
+            shape.width = tiles[i].width;
+            shape.cluster = cluster;
+            consider(problem, shape, &found, out, cost);
+        }
+    return found;
+}

@@ -1,0 +1,48 @@
+/* gather_shape.h - how kernels/gather.cu cuts a problem: its compile-time constants and what follows from them. gather.c and
+ * gather_tile.c ask it. */
+#ifndef LAC_CUDA_GATHER_SHAPE_H
+#define LAC_CUDA_GATHER_SHAPE_H
+
+#include "cuda/runtime.h"
+
+/* What distinguishes the kernels of this dataflow. */
+typedef enum lac_gather_kind {
+    LAC_GATHER_DENSE,  /* wgmma on the rows of X that a row group selects                  */
+    LAC_GATHER_SPARSE, /* wgmma.sp on them: V:N:M, whose rows keep at most two of four     */
+    LAC_GATHER_STREAM  /* wgmma.sp on all rows of X, where every row keeps at most two of four */
+} lac_gather_kind;
+
+typedef struct lac_gather_shape {
+    lac_gather_kind kind;
+    int rows;                                    /* of X a stage                       */
+    int tile_outputs, tile_tokens, width;        /* width: tokens of one product       */
+    int stages, cluster, parts;                  /* parts of k                         */
+    int64_t height;                              /* outputs that share their rows of X */
+    int64_t groups, tiles_a_group, output_tiles; /* of outputs                         */
+    int64_t token_tiles;                         /* a multiple of cluster              */
+    int64_t most_stages;                         /* of a tile of outputs               */
+} lac_gather_shape;
+
+/* Bytes that gather.cu counts the same way. */
+static inline bool lac_gather_is_sparse(const lac_gather_shape *s) { return s->kind != LAC_GATHER_DENSE; }
+static inline int lac_gather_w_row(const lac_gather_shape *s) { return s->rows * (lac_gather_is_sparse(s) ? 1 : 2); }
+static inline int lac_gather_w_stage(const lac_gather_shape *s)
+{
+    return s->tile_outputs * (lac_gather_w_row(s) + (lac_gather_is_sparse(s) ? s->rows / 8 : 0));
+}
+static inline int lac_gather_x_stage(const lac_gather_shape *s) { return s->tile_tokens * s->rows * 2; }
+static inline int lac_gather_stage(const lac_gather_shape *s)
+{
+    return (lac_gather_x_stage(s) + lac_gather_w_stage(s) + 1023) / 1024 * 1024;
+}
+static inline unsigned lac_gather_shared(const lac_gather_shape *s) { return (unsigned)(s->stages * lac_gather_stage(s)); }
+
+/* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes; 0 where the caller's
+ * X will do. Only a stream can do with X as it is at times and not at others. */
+static inline int64_t lac_gather_turned_ld(const lac_problem *problem) { return (problem->m + 63) / 64 * 64; }
+uint64_t lac_gather_turned_bytes(const lac_problem *problem);
+
+/* The shape that the model likes best; false when the kernel cannot take the problem. */
+bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost);
+
+#endif

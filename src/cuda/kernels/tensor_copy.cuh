@@ -1,0 +1,28 @@
+/* tensor_copy.cuh - boxes of a matrix into shared memory by the tensor copy engine (sm_90 and later). Used by stream.cu. */
+#ifndef LAC_CUDA_KERNELS_TENSOR_COPY_CUH
+#define LAC_CUDA_KERNELS_TENSOR_COPY_CUH
+
+#include "numbers.cuh"
+
+/* As the driver encodes it: matrix, box and swizzle. */
+typedef struct __align__(64) lac_tensor_map {
+    u64 opaque[16];
+} lac_tensor_map;
+
+/* Starts the copy of the box whose first element is (x, y), x along the matrix's rows, to the same place in every block of
+ * `mask`, each of whose barriers is told. */
+__device__ __forceinline__ void lac_copy_tensor(u32 to, const lac_tensor_map *map, int x, int y, u32 barrier, u32 mask)
+{
+    if (mask == 1)
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+                         "r"(to),
+                     "l"(map), "r"(x), "r"(y), "r"(barrier)
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+                     "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
+                     "l"(map), "r"(x), "r"(y), "r"(barrier), "h"((u16)mask)
+                     : "memory");
+}
+
+#endif

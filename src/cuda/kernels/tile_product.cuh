@@ -1,0 +1,366 @@
+/* tile_product.cuh - what gather.cu and stream.cu have in common: tiles of Y, stages of shared memory, the warpgroups that
+ * multiply, and the epilogue. sm_90a; fp16 and bf16.
+ *
+ * A tile is LAC_TILE_OUTPUTS outputs that read the same rows of X, x LAC_TILE_TOKENS tokens. Blocks run over tiles (times
+ * parts of k) until none is left; the blocks of a cluster have neighbouring tokens of the same outputs, or (LAC_SHARES_X)
+ * neighbouring outputs of the same tokens.
+ *
+ *   stage: X, swizzled | W [outputs][LAC_W_ROW], swizzled | sparse: places, a word for each thread and 64 outputs
+ *     X turned (feature-major): [tokens / 64][LAC_ROWS][128 bytes]; straight (token-major): [tokens][2 * LAC_ROWS]
+ *   full[stage] tells that it has come, empty[stage] that 8 warps of each block of the cluster are done with it.
+ *
+ * Thread to data: lane 4g + q of warp w of a warpgroup has sums [4j + 2h + e] of output 16w + 8h + g (of 64) and token
+ * 8j + 2q + e. A warpgroup has LAC_BLOCKS blocks of 64 outputs x LAC_N tokens.
+ *
+ * Constants: LAC_ROWS of X a stage (32, 64), LAC_TILE_OUTPUTS (64, 128, 256), LAC_TILE_TOKENS, LAC_N (64, 128, 256), LAC_STAGES, LAC_CLUSTER (1, 2, 4),
+ * LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PARTS (1: k is not split), and those of
+ * epilogue.cuh. */
+#ifndef LAC_CUDA_KERNELS_TILE_PRODUCT_CUH
+#define LAC_CUDA_KERNELS_TILE_PRODUCT_CUH
+
+#define LAC_OPERAND LAC_X_DTYPE
+#include "cluster.cuh"
+#include "epilogue.cuh"
+#include "gather_arguments.h"
+#include "gather_copy.cuh"
+#include "pipeline.cuh"
+#include "wgmma.cuh"
+#include "wgmma_tile.cuh"
+
+#define LAC_X_BLOCK (LAC_ROWS * 128)
+#define LAC_X_STAGE (LAC_TILE_TOKENS / 64 * LAC_X_BLOCK)
+#define LAC_X_STEP ((LAC_TURNED ? 2048 : 32) >> 4) /* 16 rows further */
+#define LAC_W_ROW (LAC_ROWS * (LAC_SPARSE ? 1 : 2))
+#define LAC_PLACES (LAC_SPARSE ? LAC_TILE_OUTPUTS * LAC_ROWS / 8 : 0)
+/* The swizzle that rows of so many bytes have, by its number in an operand. */
+#define LAC_SWIZZLE(bytes) ((bytes) == 128 ? 1 : (bytes) == 64 ? 2 : 3)
+#define LAC_W_STAGE (LAC_TILE_OUTPUTS * LAC_W_ROW + LAC_PLACES)
+#define LAC_STAGE ((LAC_X_STAGE + LAC_W_STAGE + 1023) / 1024 * 1024)
+
+/* The two warpgroups share the outputs where there are two blocks of 64, else the tokens. */
+#define LAC_SPLITS_OUTPUTS (LAC_TILE_OUTPUTS >= 128)
+#define LAC_BLOCKS (LAC_SPLITS_OUTPUTS ? LAC_TILE_OUTPUTS / 128 : 1)
+#define LAC_SUMS (LAC_N / 2)
+
+static_assert(LAC_TILE_TOKENS == (LAC_SPLITS_OUTPUTS ? 1 : 2) * LAC_N, "a warpgroup has all tokens, or half of them");
+
+struct lac_item { /* what a block does next: a tile, some of its stages */
+    int output_tile, token_tile, part, begin, end;
+};
+
+__device__ __forceinline__ bool lac_item_of(const lac_gather_args &args, int index, lac_item &item)
+{
+    enum { WIDE = LAC_SHARES_X ? LAC_CLUSTER : 1, LONG = LAC_SHARES_X ? 1 : LAC_CLUSTER }; /* tiles of a cluster */
+    const int groups = args.token_tiles / LONG, tiles = args.output_tiles / WIDE;
+    if (index >= groups * tiles * LAC_PARTS) return false;
+    const int rank = LAC_CLUSTER > 1 ? (int)lac_cluster_rank() : 0;
+    item.part = index % LAC_PARTS;
+    index /= LAC_PARTS;
+    const int first = index / (args.band * groups) * args.band, wide = min(tiles - first, args.band);
+    index -= first * groups;
+    item.token_tile = index / wide * LONG + (LAC_SHARES_X ? 0 : rank);
+    item.output_tile = (first + index % wide) * WIDE + (LAC_SHARES_X ? rank : 0);
+    const int begin = args.range[2 * item.output_tile], count = args.range[2 * item.output_tile + 1] - begin;
+    item.begin = begin + (int)((i64)count * item.part / LAC_PARTS);
+    item.end = begin + (int)((i64)count * (item.part + 1) / LAC_PARTS);
+    return true;
+}
+
+/* Stages one after the other, over the block's items. */
+struct lac_walk {
+    lac_item item;
+    int index, stage;
+    bool more;
+};
+
+__device__ __forceinline__ void lac_walk_settle(const lac_gather_args &args, lac_walk &walk)
+{
+    while (walk.more && walk.stage >= walk.item.end) {
+        walk.index += gridDim.x / LAC_CLUSTER;
+        walk.more = lac_item_of(args, walk.index, walk.item);
+        walk.stage = walk.item.begin;
+    }
+}
+
+__device__ __forceinline__ lac_walk lac_walk_begin(const lac_gather_args &args)
+{
+    lac_walk walk;
+    walk.index = blockIdx.x / LAC_CLUSTER;
+    walk.more = lac_item_of(args, walk.index, walk.item);
+    if (walk.more) walk.stage = walk.item.begin;
+    lac_walk_settle(args, walk);
+    return walk;
+}
+
+/* ---- epilogue */
+
+/* Lane q of four gets the four words that the lanes have as number q, in their order. */
+__device__ __forceinline__ void lac_quad_transpose(u32 (&word)[4])
+{
+#pragma unroll
+    for (int step = 1; step <= 2; step *= 2) {
+        const bool upper = threadIdx.x & step;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int low = step == 1 ? 2 * i : i, high = low + step;
+            const u32 got = __shfl_xor_sync(0xffffffffu, upper ? word[low] : word[high], step);
+            word[low] = upper ? got : word[low];
+            word[high] = upper ? word[high] : got;
+        }
+    }
+}
+
+__device__ __forceinline__ u32 lac_pack(float low, float high)
+{
+    u32 result;
+#if LAC_Y_DTYPE == LAC_BF16
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+#else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+#endif
+    return result;
+}
+
+/* This thread's outputs of a tile, asked for before the first product so that nobody waits for them after the last. */
+struct lac_outputs {
+    int place[LAC_BLOCKS][2]; /* in Y; -1: nowhere */
+    float bias[LAC_BLOCKS][2];
+};
+
+/* The places of this warp's 16 outputs of block b. */
+__device__ __forceinline__ const int *lac_places_of(const lac_gather_args &args, const lac_item &item, int b)
+{
+    return args.output + item.output_tile * LAC_TILE_OUTPUTS +
+           ((LAC_SPLITS_OUTPUTS ? threadIdx.x >> 7 : 0) * LAC_BLOCKS + b) * 64 + (threadIdx.x >> 5 & 3) * 16;
+}
+
+__device__ __forceinline__ lac_outputs lac_outputs_of(const lac_gpu_call &call, const lac_gather_args &args, const lac_item &item)
+{
+    lac_outputs outputs;
+#pragma unroll
+    for (int b = 0; b < LAC_BLOCKS; b++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int place = lac_places_of(args, item, b)[(threadIdx.x >> 2 & 7) + 8 * h];
+            outputs.place[b][h] = place;
+            outputs.bias[b][h] = place < 0 ? 0.0f : lac_bias(call, place);
+        }
+    return outputs;
+}
+
+#if LAC_Y_DTYPE != LAC_F32
+/* Whether this warp's part of a block of Y can be stored 16 bytes at a time. */
+__device__ __forceinline__ bool lac_block_is_whole(const lac_gpu_call &call, const int *output, int token)
+{
+    const bool aligned = ((u64)call.y | (u64)call.ldy * 2) % 16 == 0 && token + LAC_N <= call.m;
+#if LAC_Y_TOKEN_MAJOR
+    return aligned && output[0] >= 0 && output[0] % 8 == 0 && output[15] == output[0] + 15;
+#else
+    return aligned;
+#endif
+}
+
+__device__ __forceinline__ void lac_block_write_chunks(const lac_gpu_call &call, const float (&sum)[LAC_SUMS], const int *output,
+                                                       const int (&place)[2], int token)
+{
+    const int q = threadIdx.x & 3;
+#if LAC_Y_TOKEN_MAJOR
+    u16 *y = (u16 *)call.y + (i64)(token + (q >> 1) * 8 + (threadIdx.x >> 2 & 7)) * call.ldy + output[0] + 8 * (q & 1);
+#else
+    u16 *y[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) y[h] = (u16 *)call.y + (i64)max(place[h], 0) * call.ldy + token + q * 8;
+#endif
+#pragma unroll
+    for (int i = 0; i < LAC_SUMS / 8; i++) {
+        u32 word[4];
+#pragma unroll
+        for (int b = 0; b < 4; b++) {
+#if LAC_Y_TOKEN_MAJOR /* blocks of 8 tokens 2i and 2i + 1, both halves of the outputs */
+            const int at = (2 * i + (b >> 1)) * 4 + (b & 1) * 2;
+            word[b] = lac_transpose_8x8(lac_pack(sum[at], sum[at + 1]));
+#else /* four blocks of 8 tokens, one half of the outputs */
+            const int at = (i >> 1) * 16 + b * 4 + (i & 1) * 2;
+            word[b] = lac_pack(sum[at], sum[at + 1]);
+#endif
+        }
+        lac_quad_transpose(word);
+        const uint4 chunk = make_uint4(word[0], word[1], word[2], word[3]);
+#if LAC_Y_TOKEN_MAJOR
+        *(uint4 *)(y + (i64)(i * 16) * call.ldy) = chunk;
+#else
+        if (place[i & 1] >= 0) *(uint4 *)(y[i & 1] + (i >> 1) * 32) = chunk;
+#endif
+    }
+}
+#endif
+
+/* A block of 64 outputs x LAC_N tokens from `token` on; this warp's 16 outputs go to the places output[16], of which
+ * this thread's sums have place[2]. */
+__device__ __forceinline__ void lac_block_write(const lac_gpu_call &call, float (&sum)[LAC_SUMS], const int *output,
+                                                const int (&place)[2], const float (&bias)[2], int token)
+{
+    const int q = threadIdx.x & 3;
+#pragma unroll
+    for (int i = 0; i < LAC_SUMS; i++) {
+        const int h = i >> 1 & 1, t = token + (i >> 2) * 8 + 2 * q + (i & 1);
+#if LAC_HAS_RESIDUAL
+        if (place[h] >= 0 && t < call.m)
+#endif
+            sum[i] = lac_finish(call, t, place[h], sum[i], bias[h]);
+    }
+#if LAC_Y_DTYPE != LAC_F32 && !(LAC_Y_TOKEN_MAJOR && LAC_HAS_ROW_PERM)
+    if (lac_block_is_whole(call, output, token)) {
+        lac_block_write_chunks(call, sum, output, place, token);
+        return;
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < LAC_SUMS; i++) {
+        const int h = i >> 1 & 1, t = token + (i >> 2) * 8 + 2 * q + (i & 1);
+        if (place[h] >= 0 && t < call.m) lac_store(call, t, place[h], sum[i]);
+    }
+}
+
+/* A warpgroup's part of a tile to Y. */
+__device__ __forceinline__ void lac_tile_write(const lac_gpu_call &call, const lac_gather_args &args, const lac_item &item,
+                                               const lac_outputs &outputs, float (&sum)[LAC_BLOCKS][LAC_SUMS])
+{
+    const int token = item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N);
+#pragma unroll
+    for (int b = 0; b < LAC_BLOCKS; b++)
+        lac_block_write(call, sum[b], lac_places_of(args, item, b), outputs.place[b], outputs.bias[b], token);
+}
+
+/* ---- consumers */
+
+/* The products of a stage, put into the tensor cores. `group` is this warpgroup's number. */
+__device__ __forceinline__ void lac_stage_products(float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 stage, int group)
+{
+    const u32 outputs = LAC_SPLITS_OUTPUTS ? group * LAC_BLOCKS * 64 : 0, tokens = LAC_SPLITS_OUTPUTS ? 0 : group * LAC_N;
+    const u64 b = LAC_TURNED ? lac_operand(stage + tokens / 64 * LAC_X_BLOCK, LAC_X_BLOCK, 1024, 1)
+                             : lac_operand(stage + tokens * LAC_ROWS * 2, 16, LAC_ROWS * 16, LAC_SWIZZLE(LAC_ROWS * 2));
+    const u64 a = lac_operand(stage + LAC_X_STAGE + outputs * LAC_W_ROW, 16, LAC_W_ROW * 8, LAC_SWIZZLE(LAC_W_ROW));
+#if LAC_SPARSE
+    const u32 thread = threadIdx.x & 127, word = LAC_ROWS == 64 ? thread : thread / 4 * 2 + (thread & 1);
+    u32 places[LAC_BLOCKS];
+#pragma unroll
+    for (int i = 0; i < LAC_BLOCKS; i++)
+        asm volatile("ld.shared.u32 %0, [%1];"
+                     : "=r"(places[i])
+                     : "r"(stage + LAC_X_STAGE + LAC_TILE_OUTPUTS * LAC_W_ROW + (outputs + i * 64) * (LAC_ROWS / 8) + word * 4));
+    lac_wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < LAC_BLOCKS; i++) {
+        const u64 block = a + i * (64 * LAC_W_ROW >> 4);
+        lac_wgmma_sparse<LAC_N, LAC_TURNED, 0>::run(sum[i], block, b, places[i]);
+        if (LAC_ROWS == 64)
+            lac_wgmma_sparse<LAC_N, LAC_TURNED, 1>::run(sum[i], block + (32 >> 4), b + 2 * LAC_X_STEP, places[i]);
+    }
+#else
+    lac_wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < LAC_ROWS / 16; k++)
+#pragma unroll
+        for (int i = 0; i < LAC_BLOCKS; i++)
+            lac_wgmma_tile<LAC_N, LAC_TURNED>::run(sum[i], a + i * (64 * LAC_W_ROW >> 4) + k * (32 >> 4), b + k * LAC_X_STEP);
+#endif
+    lac_wgmma_commit();
+}
+
+/* Gives a stage back to the producers of every block that writes into it. */
+__device__ __forceinline__ void lac_stage_release(u32 empty, u32 slot)
+{
+    const u32 lane = threadIdx.x & 31;
+    if (LAC_CLUSTER > 1) {
+        if (lane < LAC_CLUSTER) lac_barrier_arrive_at(empty + 8 * slot, lane);
+    } else if (lane == 0) {
+        lac_barrier_arrive(empty + 8 * slot);
+    }
+}
+
+__device__ __forceinline__ i64 lac_partial_at(const lac_gather_args &args, const lac_item &item, int part)
+{
+    const i64 tile = (i64)item.output_tile * args.token_tiles + item.token_tile;
+    return (tile * LAC_PARTS + part) * (LAC_BLOCKS * LAC_SUMS * 256) + threadIdx.x;
+}
+
+/* What the two warpgroups of consumers do. */
+__device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty)
+{
+    u32 slot = 0, parity = 0;
+    lac_item item, next;
+    int index = blockIdx.x / LAC_CLUSTER;
+    for (bool more = lac_item_of(args, index, item); more; item = next) {
+        const lac_outputs outputs = lac_outputs_of(call, args, item);
+        float sum[LAC_BLOCKS][LAC_SUMS];
+#pragma unroll
+        for (int b = 0; b < LAC_BLOCKS; b++) {
+#pragma unroll
+            for (int i = 0; i < LAC_SUMS; i++) sum[b][i] = 0.0f;
+            lac_wgmma_results(sum[b]); /* keeps the zeroes here, before the first product */
+        }
+        u32 before = slot;
+        for (int stage = item.begin; stage < item.end; stage++) {
+            lac_barrier_wait(full + 8 * slot, parity);
+            if (LAC_GATHERS) lac_async_fence(); /* the copy engine's writes need none */
+            lac_stage_products(sum, stages + slot * LAC_STAGE, threadIdx.x >> 7);
+            lac_wgmma_wait<1>();
+            if (stage > item.begin) lac_stage_release(empty, before);
+            before = slot;
+            if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
+        }
+        lac_wgmma_wait<0>();
+#pragma unroll
+        for (int b = 0; b < LAC_BLOCKS; b++) lac_wgmma_results(sum[b]);
+        if (item.begin < item.end) lac_stage_release(empty, before);
+        index += gridDim.x / LAC_CLUSTER;
+        more = lac_item_of(args, index, next); /* on its way while this tile is written */
+#if LAC_PARTS > 1
+        const i64 at = lac_partial_at(args, item, item.part);
+#pragma unroll
+        for (int b = 0; b < LAC_BLOCKS; b++)
+#pragma unroll
+            for (int i = 0; i < LAC_SUMS; i++) args.partial[at + (b * LAC_SUMS + i) * 256] = sum[b][i];
+#else
+        lac_tile_write(call, args, item, outputs, sum);
+#endif
+    }
+}
+
+/* Barriers in place, and everybody of the cluster knows. `copies` arrivals fill a stage beside the announced bytes. */
+__device__ __forceinline__ void lac_barriers_begin(u32 full, u32 empty, u32 copies)
+{
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < LAC_STAGES; i++) {
+            lac_barrier_init(full + 8 * i, copies);
+            lac_barrier_init(empty + 8 * i, 8 * LAC_CLUSTER);
+        }
+        lac_barrier_init_fence();
+    }
+    if (LAC_CLUSTER > 1) lac_cluster_sync();
+    __syncthreads();
+}
+
+#if LAC_PARTS > 1
+/* Adds the parts of a tile in their order. A block a tile, threads as the consumers above. */
+extern "C" __global__ void __launch_bounds__(256) lac_tile_reduce(const lac_gpu_call call, const lac_gather_args args)
+{
+    lac_item item;
+    item.output_tile = blockIdx.x / args.token_tiles;
+    item.token_tile = blockIdx.x % args.token_tiles;
+    float sum[LAC_BLOCKS][LAC_SUMS];
+#pragma unroll
+    for (int b = 0; b < LAC_BLOCKS; b++)
+#pragma unroll
+        for (int i = 0; i < LAC_SUMS; i++) {
+            sum[b][i] = 0.0f;
+#pragma unroll
+            for (int part = 0; part < LAC_PARTS; part++)
+                sum[b][i] += args.partial[lac_partial_at(args, item, part) + (b * LAC_SUMS + i) * 256];
+        }
+    lac_tile_write(call, args, item, lac_outputs_of(call, args, item), sum);
+}
+#endif
+
+#endif

@@ -1,0 +1,213 @@
+/* test_cuda_layout.c - stages of W for the tensor cores of sm_90a, read back on the CPU the way gather.cu and stream.cu have
+ * them multiplied: every kept weight stands once, at its output and its row of X, and whatever else is there is zero. The
+ * places of wgmma.sp are checked against golden vectors that came from the GPU itself. */
+#include "format_case.h"
+
+#include "cuda/gather_tile.h"
+#include "cuda/runtime.h"
+#include "cuda/state.h"
+#include "format/weight.h"
+
+enum { CASES = 600, SEED = 20261116 };
+
+/* From an H200: one wgmma.sp m64n64k32 whose A is all ones and whose B is the identity, with random legal words of places in
+ * the 128 threads of the warpgroup, for each selector. Bit k of picked[r]: row r of the product had a one in column k, so
+ * row r of A reads row k of B. */
+static const struct {
+    uint32_t words[128], picked[64];
+} golden[2] = {
+    {{0x89ce8ecc, 0x48488e84, 0x94e9499d, 0xdc9848d8, 0xd84ce494, 0x84e94ed8, 0x8884e84e, 0x9cc9e49c, 0xecee848d, 0xc9ddce88,
+      0xdd8994cd, 0x8ddecc98, 0x4ddeec94, 0x9dd4c89e, 0x9d8c4ede, 0xc99c4488, 0xeec888c9, 0x44c9c4de, 0xce49cdce, 0xe48c98ce,
+      0x48c9d4e9, 0xd48d9c89, 0xce9dded9, 0xc8d48d84, 0xcc4ccee8, 0xc444de8e, 0xe4e8eee9, 0x8e44d8dd, 0x9c494e9e, 0x8cd84d8e,
+      0xc48e4498, 0xdeced4ec, 0x994c9e94, 0x89c449d8, 0xce4ec94d, 0x44d4d8ce, 0xed8dd8e8, 0x449dd484, 0xcc8d4d49, 0xeee4de9d,
+      0xc44e88dc, 0x8944c94e, 0xee989844, 0xd44898dd, 0xdede9c89, 0xc9de89e9, 0xeddc8e89, 0x4ded4ee4, 0xdcddd44e, 0x8dcecccc,
+      0x89d4e4dd, 0xd4ceee9c, 0x49d9ecd8, 0xeeec48e8, 0x98e89ec8, 0xcc488948, 0x8c99e4dd, 0xc9d8c8d4, 0xd8de4cee, 0xc48eec8d,
+      0x88c8448c, 0xc4eced8e, 0xcd4888c9, 0xd9844488, 0xcc8d8999, 0x8e9d9984, 0x489ed4de, 0x8de89e9d, 0x48e4e948, 0x89ed84ce,
+      0xeeec8489, 0x8e48d99e, 0xd8eec49e, 0x844ee49c, 0xe9d9c4de, 0xdcc89d94, 0x9e98c88c, 0x8cc9decd, 0x98c999d4, 0x99c8d9ec,
+      0x9dcd9ecc, 0xdd9ddd8d, 0xe9484d44, 0xced498cc, 0x9deccc9e, 0x9899ed94, 0xeecd4948, 0x948cd984, 0xce9cedc8, 0xce9de4c9,
+      0x8cccdc44, 0xdec9ecc9, 0xdc4c9c8e, 0xd94de8d8, 0x84888444, 0x9ece8d9e, 0x49444d4e, 0x944ddec9, 0xd448e94d, 0x99ce44d9,
+      0x89ce98ed, 0x9ce4ce48, 0x4ce4d8ec, 0x48cdd488, 0x94cc8c49, 0xccc98ecc, 0x4e9e4894, 0x94d44ee8, 0x49ec888d, 0xce899489,
+      0x894e88e9, 0xeeccdeed, 0x44449d4e, 0x4e9d9cd4, 0x848ce8ee, 0xede9e4ed, 0xc9dc8ecc, 0xcdcc4dc9, 0xde4ed9d4, 0xdc44c8cc,
+      0xe4cddc4c, 0x4e9e9cd4, 0x48ecc9e4, 0x9cd88ccc, 0xc44d848e, 0xd4449cd9, 0xdd88489c, 0x8ecdc4ed},
+     {0x5c535c99, 0x3ca5c363, 0x9c55535a, 0x956cc963, 0x93ac5596, 0x6956a3c6, 0xac5c9cc5, 0x3a5c3c6c, 0x3535569c, 0x53c6a539,
+      0x96aac9cc, 0x6aa33aac, 0x3396cc95, 0xa35a3596, 0x93339939, 0x59a56936, 0x36a56c63, 0xa353a5c5, 0x963c55a9, 0x56c66956,
+      0x9999a33c, 0x35c5c9a5, 0x95a3c3aa, 0xca5c3359, 0x56936639, 0x336aca5a, 0x5633933c, 0x96acacac, 0x5a9ca9aa, 0xccc936a6,
+      0x96a55966, 0x93c95595, 0x66535666, 0x539cc635, 0xc369936c, 0xac9a9559, 0xaa5a6c99, 0xca63996c, 0xc396ca95, 0xc5a5695c,
+      0x5c6a995a, 0x56ca35c3, 0x533ca5cc, 0x59966c65, 0xaa6a6a9a, 0x65666ac9, 0x9c6a9c69, 0xa63aa939, 0xac963a3c, 0x9c3565ca,
+      0x5c995936, 0x6356555a, 0x69a36a3c, 0x3a965c99, 0x69a3a939, 0x69a6535c, 0x633a3633, 0x69c3569c, 0x99966399, 0x9c5636c9,
+      0x3c6a3333, 0x9a9996a9, 0x3c6cc39a, 0xa333933a}},
+    {{0x89ce8ecc, 0x48488e84, 0x94e9499d, 0xdc9848d8, 0xd84ce494, 0x84e94ed8, 0x8884e84e, 0x9cc9e49c, 0xecee848d, 0xc9ddce88,
+      0xdd8994cd, 0x8ddecc98, 0x4ddeec94, 0x9dd4c89e, 0x9d8c4ede, 0xc99c4488, 0xeec888c9, 0x44c9c4de, 0xce49cdce, 0xe48c98ce,
+      0x48c9d4e9, 0xd48d9c89, 0xce9dded9, 0xc8d48d84, 0xcc4ccee8, 0xc444de8e, 0xe4e8eee9, 0x8e44d8dd, 0x9c494e9e, 0x8cd84d8e,
+      0xc48e4498, 0xdeced4ec, 0x994c9e94, 0x89c449d8, 0xce4ec94d, 0x44d4d8ce, 0xed8dd8e8, 0x449dd484, 0xcc8d4d49, 0xeee4de9d,
+      0xc44e88dc, 0x8944c94e, 0xee989844, 0xd44898dd, 0xdede9c89, 0xc9de89e9, 0xeddc8e89, 0x4ded4ee4, 0xdcddd44e, 0x8dcecccc,
+      0x89d4e4dd, 0xd4ceee9c, 0x49d9ecd8, 0xeeec48e8, 0x98e89ec8, 0xcc488948, 0x8c99e4dd, 0xc9d8c8d4, 0xd8de4cee, 0xc48eec8d,
+      0x88c8448c, 0xc4eced8e, 0xcd4888c9, 0xd9844488, 0xcc8d8999, 0x8e9d9984, 0x489ed4de, 0x8de89e9d, 0x48e4e948, 0x89ed84ce,
+      0xeeec8489, 0x8e48d99e, 0xd8eec49e, 0x844ee49c, 0xe9d9c4de, 0xdcc89d94, 0x9e98c88c, 0x8cc9decd, 0x98c999d4, 0x99c8d9ec,
+      0x9dcd9ecc, 0xdd9ddd8d, 0xe9484d44, 0xced498cc, 0x9deccc9e, 0x9899ed94, 0xeecd4948, 0x948cd984, 0xce9cedc8, 0xce9de4c9,
+      0x8cccdc44, 0xdec9ecc9, 0xdc4c9c8e, 0xd94de8d8, 0x84888444, 0x9ece8d9e, 0x49444d4e, 0x944ddec9, 0xd448e94d, 0x99ce44d9,
+      0x89ce98ed, 0x9ce4ce48, 0x4ce4d8ec, 0x48cdd488, 0x94cc8c49, 0xccc98ecc, 0x4e9e4894, 0x94d44ee8, 0x49ec888d, 0xce899489,
+      0x894e88e9, 0xeeccdeed, 0x44449d4e, 0x4e9d9cd4, 0x848ce8ee, 0xede9e4ed, 0xc9dc8ecc, 0xcdcc4dc9, 0xde4ed9d4, 0xdc44c8cc,
+      0xe4cddc4c, 0x4e9e9cd4, 0x48ecc9e4, 0x9cd88ccc, 0xc44d848e, 0xd4449cd9, 0xdd88489c, 0x8ecdc4ed},
+     {0x35a5366a, 0xc369c53c, 0x9965639a, 0x33553cac, 0x659c9a9c, 0x5a53aca6, 0xa5aaccc6, 0xa3c93365, 0xa96563c6, 0x69965553,
+      0x5aacaa56, 0x96696a59, 0xc3599c36, 0x95a39c6a, 0x5c33c3c5, 0xac9c935c, 0xa59c963a, 0xac6a3a36, 0x65aa6533, 0x3cc35c56,
+      0xcc69c3aa, 0x56356c95, 0xc95a39cc, 0x33555596, 0x33a39c3c, 0xccc3995a, 0xa335cc65, 0x3acacaa9, 0xa39c56a3, 0x993565c5,
+      0x935ca5ac, 0xa6539a35, 0x6c6aa3ac, 0xa66c5356, 0x6a6393ac, 0xa6c966a3, 0x65993a33, 0xa6533635, 0xc996a933, 0x5a6c5333,
+      0x5ac5356c, 0x5c35ccc9, 0xa995c6a6, 0x66956596, 0x9ca3c635, 0x6359cc9a, 0xac965999, 0x6c9c5355, 0x33a6c63a, 0xa355a5c9,
+      0x3cc53563, 0xacca55c6, 0xc3cac5cc, 0x9599a6a3, 0x599996c3, 0x93ca3569, 0x669ca335, 0x359a39c3, 0x63a33c6c, 0xcc99563c,
+      0xcac65359, 0xa933ac3c, 0x69a535c9, 0x5c9aaa55}},
+};
+
+/* What the encoder writes for the picked rows must be the words that made the GPU pick them. */
+static void places_are_those_of_the_gpu(void **state)
+{
+    (void)state;
+    for (int rows = 32; rows <= 64; rows += 32) {
+        for (int selector = 0; selector < rows / 32; selector++) {
+            lac_gather_shape shape = {.kind = LAC_GATHER_SPARSE, .rows = rows, .tile_outputs = 64};
+            uint8_t places[64 * 8] = {0};
+            for (int r = 0; r < 64; r++)
+                for (int group = 0; group < 8; group++) {
+                    int four = golden[selector].picked[r] >> 4 * group & 15, nibble = 0, count = 0, shift;
+                    int64_t byte;
+                    for (int i = 0; i < 4; i++)
+                        if (four >> i & 1) nibble |= i << 2 * count++;
+                    assert_int_equal(count, 2);
+                    lac_gather_place_at(&shape, r, selector * 8 + group, &byte, &shift);
+                    places[byte] = (uint8_t)(places[byte] | nibble << shift);
+                }
+            for (int thread = 0; thread < 128; thread++) {
+                if ((thread & 3) / 2 != selector) continue; /* these two of four bring the places */
+                int word = rows == 64 ? thread : thread / 4 * 2 + (thread & 1);
+                assert_int_equal(case_bits(places + 4 * word, 0, 32), golden[selector].words[thread]);
+            }
+        }
+    }
+}
+
+/* The swizzles, as the head of wgmma_tile.cuh has them. */
+static void values_are_swizzled(void **state)
+{
+    (void)state;
+    for (int rows = 32; rows <= 64; rows += 32)
+        for (int kind = LAC_GATHER_DENSE; kind <= LAC_GATHER_SPARSE; kind++) {
+            lac_gather_shape shape = {.kind = (lac_gather_kind)kind, .rows = rows, .tile_outputs = 128};
+            int bytes = lac_gather_w_row(&shape);
+            for (int r = 0; r < 128; r++)
+                for (int slot = 0; slot < bytes / 2; slot++) {
+                    int chunk = slot / 8, turn = bytes == 128 ? r & 7 : bytes == 64 ? r >> 1 & 3 : r >> 2 & 1;
+                    assert_int_equal(lac_gather_value_at(&shape, r, slot), r * bytes + (chunk ^ turn) * 16 + slot % 8 * 2);
+                }
+        }
+}
+
+typedef struct reader {
+    const lac_gather_shape *shape;
+    const lac_gather_tiled *tiled;
+    uint32_t *dense; /* [n][k] bits of what the kernel multiplies with */
+    int64_t n, k;
+} reader;
+
+static void add(reader *r, int64_t output, int64_t input, uint32_t bits)
+{
+    if (bits == 0) return;
+    if (output < 0 || output >= r->n || input < 0 || input >= r->k)
+        fail_msg("a weight at output %lld, input %lld", (long long)output, (long long)input);
+    if (r->dense[output * r->k + input])
+        fail_msg("two weights at output %lld, input %lld", (long long)output, (long long)input);
+    r->dense[output * r->k + input] = bits;
+}
+
+static void read_stage(reader *r, int64_t tile, int64_t stage)
+{
+    const lac_gather_shape *s = r->shape;
+    const uint8_t *at = r->tiled->stages + stage * lac_gather_w_stage(s);
+    const int32_t *index = r->tiled->index + stage * s->rows;
+    for (int row = 0; row < s->tile_outputs; row++) {
+        int32_t output = r->tiled->output[tile * s->tile_outputs + row];
+        int slots = lac_gather_w_row(s) / 2;
+        for (int slot = 0; slot < slots; slot++) {
+            int at_row = slot;
+            if (lac_gather_is_sparse(s)) {
+                int64_t byte;
+                int shift;
+                lac_gather_place_at(s, row, slot / 2, &byte, &shift);
+                int nibble = at[s->tile_outputs * lac_gather_w_row(s) + byte] >> shift & 15;
+                assert_true((nibble & 3) < nibble >> 2);
+                at_row = slot / 2 * 4 + (nibble >> 2 * (slot % 2) & 3);
+            }
+            add(r, output, index[at_row], case_bits(at + lac_gather_value_at(s, row, slot), 0, 16));
+        }
+    }
+}
+
+static void check_case(lac_device *target, const lac_weight *w, int64_t m, lac_gather_kind kind, int *reached)
+{
+    lac_problem problem = {.device = target, .weight = w, .m = m};
+    problem.options.x_dtype = problem.options.y_dtype = w->dtype;
+    lac_gather_shape shape;
+    lac_cost cost;
+    if (!lac_gather_shape_make(&problem, kind, &shape, &cost)) return;
+    assert_true(lac_gather_shared(&shape) + 1024 <= lac_cuda_target_of(target)->shared_per_block);
+    lac_gather_tiled tiled;
+    ASSERT_OK(lac_gather_tile(w, &shape, &tiled));
+    int64_t n = w->n_out, k = w->k_in;
+    reader r = {&shape, &tiled, calloc((size_t)(n * k), 4), n, k};
+    uint32_t *wanted = case_read(w);
+    int64_t real = shape.groups * shape.tiles_a_group;
+    for (int64_t tile = 0; tile < real; tile++)
+        for (int64_t stage = tiled.range[2 * tile]; stage < tiled.range[2 * tile + 1]; stage++) read_stage(&r, tile, stage);
+    for (int64_t i = real * shape.tile_outputs; i < shape.output_tiles * shape.tile_outputs; i++)
+        assert_int_equal(tiled.output[i], -1);
+    for (int64_t i = 0; i < n * k; i++)
+        if (r.dense[i] != wanted[i])
+            fail_msg("output %lld, input %lld: %04x in the stages, %04x in the weight", (long long)(i / k), (long long)(i % k),
+                     r.dense[i], wanted[i]);
+    reached[kind]++;
+    lac_gather_tiled_release(&tiled);
+    free(r.dense);
+    free(wanted);
+}
+
+static void stages_hold_the_weight(void **state)
+{
+    (void)state;
+    case_rng rng = {SEED};
+    int reached[3] = {0};
+    lac_device *target;
+    print_message("seed %d\n", (int)SEED);
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    for (int i = 0; i < CASES; i++) {
+        lac_pattern p = case_pattern(&rng);
+        if (p.unit_n > 1) p.unit_n = (int32_t)(16 + case_below(&rng, 300));
+        if (i % 5 == 0) p = (lac_pattern){.family = LAC_FAMILY_ELEMENT, .unit_n = 1, .unit_k = 1, .n = 1 + i % 2, .m = 4};
+        if (i % 5 == 1) p = (lac_pattern){.family = LAC_FAMILY_VNM, .unit_n = 16 << i % 4, .unit_k = 1, .n = 1 + i % 4, .m = 5};
+        int64_t n = 1 + case_below(&rng, 400), k = 1 + case_below(&rng, 300);
+        uint8_t *keep = malloc((size_t)(n * k));
+        float *dense = malloc((size_t)(n * k) * sizeof *dense);
+        case_keep(&rng, &p, n, k, i % 4 > 0, keep);
+        for (int64_t j = 0; j < n * k; j++) dense[j] = keep[j] ? (float)(1 + case_below(&rng, 200)) : 0.0f;
+        lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
+        lac_compress_options options = {.size = sizeof options, .dtype = i % 2 ? LAC_DTYPE_F16 : LAC_DTYPE_BF16};
+        lac_mask *mask = NULL;
+        lac_weight *w = NULL;
+        ASSERT_OK(lac_mask_from_matrix(&matrix, &p, &mask));
+        ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
+        for (int kind = LAC_GATHER_DENSE; kind <= LAC_GATHER_STREAM; kind++)
+            check_case(target, w, 1 + case_below(&rng, 600), (lac_gather_kind)kind, reached);
+        lac_weight_free(w);
+        lac_mask_free(mask);
+        free(keep);
+        free(dense);
+    }
+    lac_device_close(target);
+    print_message("gathered dense %d, gathered sparse %d, streamed %d\n", reached[0], reached[1], reached[2]);
+    for (int i = 0; i < 3; i++) assert_true(reached[i] > 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(places_are_those_of_the_gpu), cmocka_unit_test(values_are_swizzled),
+                                       cmocka_unit_test(stages_hold_the_weight)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
