@@ -356,17 +356,19 @@ int bench_contender_call_first(bench_contender *c)
 
 /* The rotation begins anew with each replay. So that no copy comes round too early, the slots in use are a multiple of the
  * copies. */
-int bench_contender_record(bench_contender *c)
+void bench_contender_record(bench_contender *c)
 {
     enum { LEAST_CALLS = 16 };
     const bench_backend *backend = c->problem->session->backend;
     size_t rotation = c->ring->count / c->copies * c->copies;
     size_t calls = rotation * ((LEAST_CALLS + rotation - 1) / rotation);
-    c->recorded = -1;
-    if (backend->record_begin()) return 0;
     int failed = 0;
+    if (backend->record_begin()) return;
     for (size_t i = 0; !failed && i < calls; i++) failed = call(c, i % c->copies, i % rotation);
     c->recording = backend->record_end();
+    if (failed && c->recording) {
+        backend->forget(c->recording);
+        c->recording = NULL;
+    }
     if (c->recording) c->recorded = (int)calls;
-    return failed;
 }

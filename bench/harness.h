@@ -111,7 +111,7 @@ typedef struct bench_contender {
     int way;                    /* of OpenBLAS, or of the vendor's library */
     const bench_vendor *vendor; /* NULL: none of theirs                */
     void *recording;            /* a rotation of calls on a GPU, ready to be replayed; NULL: none ...  */
-    int recorded;               /* ... and how many calls it holds; -1: it cannot be recorded           */
+    int recorded;               /* ... and how many calls it holds                                        */
     void *workspace;            /* one for all calls, as OpenBLAS has its own buffers */
     lac_plan_info plan;         /* of the first plan */
     float *transposed;          /* [k][n] for the way that wants it */
@@ -137,8 +137,8 @@ lac_status bench_contender_copy(bench_contender *c, size_t copies);
 int bench_contender_call(bench_contender *c);
 int bench_contender_call_first(bench_contender *c);
 /* Records a rotation of calls, each copy and each slot of the ring as often as any other, to be replayed at once; on a
- * device that can. Sets recording and recorded; nonzero when a call failed. */
-int bench_contender_record(bench_contender *c);
+ * device that can. Sets recording and recorded, unless a call refuses to be recorded. */
+void bench_contender_record(bench_contender *c);
 void bench_contender_close(bench_contender *c);
 /* The bytes of X, Y and weight that a call must move. */
 double bench_contender_bytes(const bench_contender *c);
