@@ -1,7 +1,7 @@
 /* test_gpu.c - the tests that need a GPU; `make test-gpu` builds and runs them. First every kernel of the registry on its
  * list of cases, in several processes; then the runtime: streams, threads, graphs, errors, memory, time.
  *
- *     LAC_TEST_GPU_WORKERS=4         so many processes (0: none, all in this one); as many as there are cores unless said
+ *     LAC_TEST_GPU_WORKERS=4         so many processes (0: none, all in this one); one for each core unless said, 16 at most
  *     LAC_TEST_GPU_ROWS=30           at most so many rows of a kernel; 96 unless said
  *     LAC_TEST_GPU_SHAPES=2          so many shapes of each row; 3 unless said
  *     LAC_TEST_GPU_KERNEL=cuda_f32   only kernels whose names begin so
@@ -75,6 +75,15 @@ static int compile_list(const char *arch)
     return 0;
 }
 
+/* As many as there are cores, for compiling takes the time; but each has a context of its own in the GPU's memory. */
+static int usual_workers(const lac_device_info *info)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN), room = (long)(info->memory_bytes >> 30);
+    long workers = cores < 16 ? cores : 16;
+    if (workers > room) workers = room;
+    return workers > 1 ? (int)workers : 1;
+}
+
 int main(void)
 {
     const char *arch = getenv("LAC_TEST_GPU_LIST"), *compiled = getenv("LAC_TEST_GPU_COMPILE");
@@ -86,8 +95,7 @@ int main(void)
         fprintf(stderr, "test_gpu: no usable GPU, so nothing was tested: %s\n", info.note);
         return 1;
     }
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int workers = number_of("LAC_TEST_GPU_WORKERS", cores > 0 ? (int)cores : 1);
+    int workers = number_of("LAC_TEST_GPU_WORKERS", usual_workers(&info));
     int shapes = number_of("LAC_TEST_GPU_SHAPES", 3);
     gpu_list_make(target_of(&info), getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 96), &list);
     printf("%s, %s: %d kernels, %d rows, %d programs and those of other shapes, %d shapes each, %d processes\n", info.model,
