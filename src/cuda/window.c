@@ -1,5 +1,5 @@
-/* window.c - fp32 on tensor cores by scaled half pairs, and tf32: cuts the weight for kernels/window.cu, and at each call
- * splits X (kernels/split.cu) and multiplies. The kernels of kernels.c differ in what lac_window_variant says. */
+/* window.c - fp32 on tensor cores by scaled half pairs, and tf32: cuts the weight for kernels/window.cu (wgmma) or
+ * kernels/window_mma.cu (mma.sync), and at each call splits X (kernels/split.cu) and multiplies. The kernels of kernels.c differ in what lac_window_variant says. */
 #include "cuda/window.h"
 
 #include "core/memory.h"
@@ -8,7 +8,7 @@
 #include "cuda/window_tile.h"
 #include "format/weight.h"
 
-enum { SPLIT_THREADS = 256, WINDOW_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
+enum { SPLIT_THREADS = 256, WGMMA_THREADS = 384, MMA_THREADS = 256, REDUCE_THREADS = 256, ALIGNMENT = 256 };
 enum { SPLIT, WINDOW, REDUCE, PROGRAMS }; /* the order of the requests */
 
 typedef struct window_state {
@@ -38,8 +38,9 @@ bool lac_cuda_window_applies(const lac_problem *problem)
     lac_precision wanted = variant->planes == 2 ? LAC_PRECISION_FAST : LAC_PRECISION_TF32;
     lac_window_shape shape;
     bool is_f32 = problem->options.x_dtype == LAC_DTYPE_F32 || problem->weight->dtype == LAC_DTYPE_F32;
-    return is_f32 && problem->options.precision == wanted && lac_cuda_target_of(problem->device)->has_wgmma &&
-           shape_of(problem, &shape, NULL);
+    const lac_cuda_target *target = lac_cuda_target_of(problem->device);
+    bool able = variant->mma ? target->arch >= 75 : target->has_wgmma;
+    return is_f32 && able && problem->options.precision == wanted && shape_of(problem, &shape, NULL);
 }
 
 lac_cost lac_cuda_window_cost(const lac_problem *problem)
@@ -61,13 +62,14 @@ static void define_shape(lac_cuda_request *request, const lac_window_shape *s)
 
 static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_window_shape *s, const char *entry)
 {
-    lac_cuda_request_begin(request, "window.cu", entry);
+    lac_cuda_request_begin(request, s->variant.mma ? "window_mma.cu" : "window.cu", entry);
     lac_cuda_request_define_problem(request, problem);
     define_shape(request, s);
     lac_cuda_request_define(request, "LAC_STEPS", s->steps);
     lac_cuda_request_define(request, "LAC_WIDTH", s->width);
     lac_cuda_request_define(request, "LAC_VECTORS", s->vectors);
     lac_cuda_request_define(request, "LAC_STAGES", s->stages);
+    lac_cuda_request_define(request, "LAC_CLUSTER", s->cluster);
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
 }
 
@@ -80,7 +82,7 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
     lac_cuda_request_define(&requests[SPLIT], "LAC_X_TOKEN_MAJOR", problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
     lac_cuda_request_define(&requests[SPLIT], "LAC_HAS_COL_PERM", problem->weight->part[LAC_PART_COL_PERM].data != NULL);
     define_shape(&requests[SPLIT], &s);
-    request_product(&requests[WINDOW], problem, &s, "lac_window");
+    request_product(&requests[WINDOW], problem, &s, s.variant.mma ? "lac_window_mma" : "lac_window");
     *count = REDUCE;
     if (s.parts > 1) request_product(&requests[(*count)++], problem, &s, "lac_window_reduce");
     return LAC_STATUS_OK;
@@ -88,8 +90,12 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
 
 const lac_window_flow lac_cuda_fast_flow = {{requests}, {.planes = 2}};
 const lac_window_flow lac_cuda_fast_dense_flow = {{requests}, {.planes = 2, .dense = true}};
+const lac_window_flow lac_cuda_fast_mma_flow = {{requests}, {.planes = 2, .mma = true}};
+const lac_window_flow lac_cuda_fast_mma_dense_flow = {{requests}, {.planes = 2, .mma = true, .dense = true}};
 const lac_window_flow lac_cuda_tf32_flow = {{requests}, {.planes = 1}};
 const lac_window_flow lac_cuda_tf32_dense_flow = {{requests}, {.planes = 1, .dense = true}};
+const lac_window_flow lac_cuda_tf32_mma_flow = {{requests}, {.planes = 1, .mma = true}};
+const lac_window_flow lac_cuda_tf32_mma_dense_flow = {{requests}, {.planes = 1, .mma = true, .dense = true}};
 
 /* ---- workspace: X in tiles, whether they are odd, the sums of the parts */
 
@@ -198,6 +204,7 @@ static lac_window_args make_args(const lac_problem *problem, const window_state 
                              .output_tiles = (int)s->output_tiles,
                              .k = (int)problem->weight->geometry.k,
                              .exponent = state->exponent,
+                             .vectors = (int)s->vector_count,
                              .weight_odd = state->odd};
 }
 
@@ -210,14 +217,17 @@ lac_status lac_cuda_window_execute(const lac_problem *problem, const void *opaqu
     if (status) return status;
     lac_window_args args = make_args(problem, state, &gpu_call);
     void *parameters[] = {&gpu_call, &args};
-    int64_t tiles = s->token_tiles * s->output_tiles, blocks = tiles * s->parts;
-    int most = lac_cuda_target_of(problem->device)->multiprocessors;
+    int64_t tiles = s->token_tiles * s->output_tiles;
+    int64_t clusters = s->token_tiles * ((s->output_tiles + s->cluster - 1) / s->cluster) * s->parts;
+    int64_t at_once = lac_cuda_target_of(problem->device)->multiprocessors / s->cluster;
+    if (!s->variant.mma && clusters > at_once && at_once > 0) clusters = at_once; /* wgmma's blocks run over the tiles */
     lac_cuda_launch split = {
         .function = state->program[SPLIT], .grid = {(unsigned)(s->windows * 2 * s->token_tiles), 1, 1}, .block = SPLIT_THREADS};
     lac_cuda_launch window = {.function = state->program[WINDOW],
-                              .grid = {(unsigned)(blocks < most ? blocks : most), 1, 1},
-                              .block = WINDOW_THREADS,
-                              .shared_bytes = lac_window_shared(s)};
+                              .grid = {(unsigned)(clusters * s->cluster), 1, 1},
+                              .block = s->variant.mma ? MMA_THREADS : WGMMA_THREADS,
+                              .shared_bytes = lac_window_shared(s),
+                              .cluster = (unsigned)s->cluster};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     status = lac_cuda_launch_on(problem->device, &split, call->stream, parameters);
     if (!status) status = lac_cuda_launch_on(problem->device, &window, call->stream, parameters);

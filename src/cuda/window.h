@@ -11,7 +11,8 @@ typedef struct lac_window_flow {
     lac_window_variant variant;
 } lac_window_flow;
 
-extern const lac_window_flow lac_cuda_fast_flow, lac_cuda_fast_dense_flow, lac_cuda_tf32_flow, lac_cuda_tf32_dense_flow;
+extern const lac_window_flow lac_cuda_fast_flow, lac_cuda_fast_dense_flow, lac_cuda_fast_mma_flow, lac_cuda_fast_mma_dense_flow;
+extern const lac_window_flow lac_cuda_tf32_flow, lac_cuda_tf32_dense_flow, lac_cuda_tf32_mma_flow, lac_cuda_tf32_mma_dense_flow;
 
 bool lac_cuda_window_applies(const lac_problem *problem);
 lac_cost lac_cuda_window_cost(const lac_problem *problem);

@@ -6,7 +6,9 @@
 #include "core/memory.h"
 #include "format/weight.h"
 
-enum { MOST_WIDTH = 32, MOST_SUMS = 128, MOST_STAGES = 6, MOST_STEPS = 16, MOST_PARTS = 16, LEAST_ROWS = 8 };
+enum { MOST_WIDTH = 32, MOST_STAGES = 6, MOST_STEPS = 16, MOST_PARTS = 16, MOST_WINDOW = 128, LEAST_ROWS = 8 };
+/* Outputs of a warpgroup: its sums must fit the registers. mma.sync has fewer, for it holds fragments of W too. */
+enum { MOST_OUTPUTS_WGMMA = 128, MOST_OUTPUTS_MMA = 64 };
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -68,32 +70,50 @@ static bool is_exact(const lac_window_shape *s, const lac_geometry *g)
 
 /* ---- what a shape asks of the GPU */
 
+/* Blocks of the grid: a cluster is never cut, its last output tile may be idle. */
+static double block_count(const lac_window_shape *s)
+{
+    return (double)(s->token_tiles * ceil_div(s->output_tiles, s->cluster) * s->cluster) * s->parts;
+}
+
+/* What comes before and after the product itself: X is split, and the parts of k are added. */
+static double other_seconds(const lac_problem *problem, const lac_window_shape *s, double rate)
+{
+    double x_bytes = (double)problem->m * (double)problem->weight->k_in * (double)lac_dtype_size(problem->options.x_dtype);
+    double x_tiles = (double)s->token_tiles * (double)s->windows * (double)lac_window_x_tile(s);
+    double tiles = (double)s->token_tiles * (double)s->output_tiles;
+    double partial = s->parts > 1 ? 2 * tiles * s->parts * LAC_WINDOW_TOKENS * lac_window_tile_width(s) * 4.0 : 0.0;
+    return (x_bytes + x_tiles + partial) / (0.75 * rate) + 2e-6;
+}
+
 static lac_cost cost_of(const lac_problem *problem, const lac_window_shape *s)
 {
     const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
     const lac_plan_options *o = &problem->options;
-    const double planes = s->variant.planes, products = planes == 2 ? 3 : 1;
-    double tiles = (double)s->token_tiles * (double)s->output_tiles, stages = tiles * (double)s->windows;
+    const double planes = s->variant.planes, products = planes == 2 ? 3 : 1, chain = planes == 2 ? 2 : 4;
+    double stages = block_count(s) / s->parts * (double)s->windows;
     double steps = stages * 2 * s->vectors * s->steps * 2; /* of 64 tokens */
-    double loaded = stages * (double)(lac_window_x_tile(s) + lac_window_w_tile(s));
-    double x_bytes = (double)problem->m * (double)problem->weight->k_in * (double)lac_dtype_size(o->x_dtype);
+    double x_loaded = stages * (double)lac_window_x_tile(s), w_loaded = stages * (double)lac_window_w_tile(s);
     double x_tiles = (double)s->token_tiles * (double)s->windows * (double)lac_window_x_tile(s);
     double w_tiles = (double)s->output_tiles * (double)s->windows * (double)lac_window_w_tile(s);
     double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
-    double partial = s->parts > 1 ? tiles * s->parts * LAC_WINDOW_TOKENS * lac_window_tile_width(s) * 4.0 : 0.0;
-    /* A gathered row of 32 bytes collides with another of its four in about a quarter of the cases. */
-    double gathered = LAC_WINDOW_SLOTS * 64 * 2 * planes * (s->variant.dense ? 1.0 : 1.25) + 4 * 32;
-    lac_gpu_work work = {.memory_bytes = x_tiles + w_tiles + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
-                         .l2_bytes = loaded,
-                         .shared_bytes = loaded + steps * (gathered + products * (double)lac_window_matrix_bytes(s)),
-                         .instructions = steps * 4 * (24 + 8 * planes + 4 * products + s->width / 2.0 / (s->steps > 1 ? 2 : 1)),
-                         /* The tensor cores take as long for 16 outputs as for 32 (A from registers). */
-                         .mma_flops =
-                             steps * products * 2 * 64 * LAC_WINDOW_SLOTS * (s->width < 24 ? 1.5 * s->width : s->width),
-                         .blocks = tiles * s->parts,
+    double sums = s->width / 2.0 / (s->steps < chain ? s->steps : chain);
+    /* Eight gathered rows take half as long again as eight that lie in different banks. */
+    double gathered = LAC_WINDOW_SLOTS * 64 * 2 * planes * (s->variant.dense ? 1.0 : 1.5) + 4 * 32;
+    /* wgmma reads W once for 64 tokens; mma.sync by every warp, but once for both of its products. */
+    double weights = (double)lac_window_matrix_bytes(s) * (s->variant.mma ? 2 * planes : products);
+    lac_gpu_work work = {.memory_bytes = x_tiles + w_tiles + y_bytes * (o->has_residual ? 2 : 1),
+                         .l2_bytes = x_loaded / s->cluster + w_loaded,
+                         .shared_bytes = x_loaded + w_loaded + steps * (gathered + weights),
+                         .instructions =
+                             steps * 4 * (12 + 2 * planes + products * (s->variant.mma ? s->width / 8.0 : 3) + sums),
+                         /* The tensor cores take as long for 16 outputs as for 24 (A from registers). */
+                         .mma_flops = steps * products * 2 * 64 * LAC_WINDOW_SLOTS * (s->width < 24 ? 1.5 : 1.0) * s->width *
+                                      (s->variant.mma ? 1.65 : 1.0),
+                         .blocks = block_count(s),
                          .blocks_at_once = rates->multiprocessors,
-                         .fill_seconds = (x_bytes + x_tiles) / rates->memory * 1.25 + 2e-6, /* the split of X comes first */
-                         .efficiency = 0.8,
+                         .fill_seconds = other_seconds(problem, s, rates->memory),
+                         .efficiency = s->variant.mma ? 0.6 : 0.8,
                          .launches = s->parts > 1 ? 3 : 2};
     return lac_model_gpu_cost(rates, &work);
 }
@@ -125,12 +145,13 @@ static bool complete(const lac_problem *problem, lac_window_shape *s)
     int64_t steps = kept > 0 ? ceil_div(kept, LAC_WINDOW_SLOTS) : 1;
     if (steps > MOST_STEPS) return false;
     s->steps = (int)steps;
-    s->zero_rows = is_exact(s, g) ? 0 : 4;
+    s->zero_rows = is_exact(s, g) ? 0 : LAC_WINDOW_RESIDUES;
     s->windows = g->k > 0 ? ceil_div(g->k, s->window) : 1;
     s->output_tiles = ceil_div(s->vector_count, 2 * s->vectors);
     s->token_tiles = ceil_div(problem->m, LAC_WINDOW_TOKENS);
     int64_t room = lac_cuda_target_of(problem->device)->shared_per_block / (lac_window_stage(s) + 16);
     s->stages = room < MOST_STAGES ? (int)room : MOST_STAGES;
+    s->cluster = 1;
     return s->stages >= 2 && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->token_tiles * s->windows < INT32_MAX / 2;
 }
@@ -147,9 +168,9 @@ bool lac_window_shape_make(const lac_problem *problem, const lac_window_variant 
     s.width = (int)ceil_div(s.rows, 8) * 8;
     s.vector_count = variant->dense ? ceil_div(g->n, MOST_WIDTH) : g->row_groups * s.pieces;
     bool found = false;
-    int most = MOST_SUMS / s.width / 2 * 2;
-    for (int vectors = most; vectors >= 2; vectors = vectors / 2 / 2 * 2) {
-        for (int window = 64; window <= 128; window *= 2) {
+    int most = (variant->mma ? MOST_OUTPUTS_MMA : MOST_OUTPUTS_WGMMA) / s.width;
+    for (int vectors = most; vectors >= 1 && 2 * vectors >= most; vectors /= 2) {
+        for (int window = variant->mma ? 32 : 64; window <= MOST_WINDOW; window *= 2) {
             lac_window_shape tried = s;
             lac_cost now;
             tried.vectors = vectors;

@@ -5,7 +5,7 @@
 
 #include "cuda/runtime.h"
 
-enum { LAC_WINDOW_TOKENS = 128, LAC_WINDOW_SLOTS = 16 /* in a step */ };
+enum { LAC_WINDOW_TOKENS = 128, LAC_WINDOW_SLOTS = 16 /* in a step */, LAC_WINDOW_RESIDUES = 8 /* of rows, by banks */ };
 
 /* What distinguishes the kernels of this dataflow. */
 typedef struct lac_window_variant {
@@ -21,7 +21,8 @@ typedef struct lac_window_shape {
     int width;   /* outputs of a vector, padded to 8, 16, 24 or 32               */
     int vectors; /* of a warpgroup; a tile has twice as many                     */
     int stages;
-    int zero_rows; /* 4 where slots are padded, else 0                             */
+    int zero_rows; /* 8 where slots are padded, else 0                             */
+    int cluster;   /* blocks that share their windows of X                         */
     int parts;     /* that k is split into                                         */
     int rows;      /* outputs of a vector; the last of a row group may have fewer  */
     int pieces;    /* vectors of a row group                                       */

@@ -1,8 +1,8 @@
 /* window_tile.c - cuts a weight into tiles of W for kernels/window.cu: which inputs a vector reads in a window, in an order
  * that keeps their rows in different banks, and their weights as scaled half pairs in core matrices.
  *
- * The rows that a quarter of a warp reads at once are four; rows that differ in their last two bits do not collide. So the
- * inputs of a window are dealt out in fours with one of each residue, as long as there are. */
+ * Rows are read eight at a time; those that differ in their last three bits do not collide. So the inputs of a window are
+ * dealt out in eights with one of each residue, as long as there are. */
 #include "cuda/window_tile.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "core/status.h"
 #include "format/row.h"
 
-enum { RESIDUES = 4, MOST_WINDOW = 128 };
+enum { RESIDUES = LAC_WINDOW_RESIDUES, MOST_WINDOW = 128 };
 
 /* What a thread works with. */
 typedef struct tile_scratch {
@@ -70,40 +70,36 @@ static int64_t list_inputs(const lac_weight *w, const lac_window_shape *s, int64
     return total;
 }
 
-/* Slot i of lane quarter q in a step: the i-th that it loads, see window.cu. */
-static int slot_of(int q, int i) { return 2 * q + (i & 1) + 8 * (i >> 1); }
-
 /* Deals the inputs of one window (row numbers within it) out to the slots, and says where they lie. */
 static void deal_window(const lac_window_shape *s, const uint32_t *inputs, int64_t count, int64_t first, uint16_t *places,
                         int32_t *slots)
 {
     int bucket[RESIDUES][MOST_WINDOW], left[RESIDUES] = {0}, padding = s->steps * LAC_WINDOW_SLOTS - (int)count;
-    int unit = (int)(lac_window_row_bytes(s) / 32);
+    int unit = (int)(lac_window_row_bytes(s) / 16);
     for (int64_t i = count; i-- > 0;) {
         int row = (int)((int64_t)inputs[i] - first);
         bucket[row % RESIDUES][left[row % RESIDUES]++] = row;
     }
-    for (int step = 0; step < s->steps; ++step)
-        for (int i = 0; i < 4; ++i) {
-            bool used[RESIDUES] = {false};
-            for (int q = 0; q < 4; ++q) {
-                int best = -1, any = -1, unused = -1;
-                for (int r = 0; r < RESIDUES; ++r) {
-                    if (!used[r]) unused = r;
-                    if (!left[r]) continue;
-                    if (any < 0 || left[r] > left[any]) any = r;
-                    if (!used[r] && (best < 0 || left[r] > left[best])) best = r;
-                }
-                if (best < 0 && !padding) best = any;
-                bool pads = best < 0;
-                int residue = pads ? unused : best;
-                int row = pads ? s->window * (s->zero_rows > 0) + residue : bucket[residue][--left[residue]];
-                padding -= pads;
-                used[residue] = true;
-                places[(step * 4 + q) * 4 + i] = (uint16_t)(row * unit + row % RESIDUES);
-                slots[step * LAC_WINDOW_SLOTS + slot_of(q, i)] = pads ? -1 : (int32_t)(first + row);
+    for (int eight = 0; eight < s->steps * LAC_WINDOW_SLOTS; eight += RESIDUES) {
+        bool used[RESIDUES] = {false};
+        for (int slot = eight; slot < eight + RESIDUES; ++slot) {
+            int best = -1, any = -1, unused = -1;
+            for (int r = 0; r < RESIDUES; ++r) {
+                if (!used[r]) unused = r;
+                if (!left[r]) continue;
+                if (any < 0 || left[r] > left[any]) any = r;
+                if (!used[r] && (best < 0 || left[r] > left[best])) best = r;
             }
+            if (best < 0 && !padding) best = any;
+            bool pads = best < 0;
+            int residue = pads ? unused : best;
+            int row = pads ? s->window * (s->zero_rows > 0) + residue : bucket[residue][--left[residue]];
+            padding -= pads;
+            used[residue] = true;
+            places[slot] = (uint16_t)(row * unit + row % RESIDUES);
+            slots[slot] = pads ? -1 : (int32_t)(first + row);
         }
+    }
 }
 
 /* ---- the weights of a row */

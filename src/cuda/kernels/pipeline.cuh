@@ -2,9 +2,7 @@
 #ifndef LAC_CUDA_KERNELS_PIPELINE_CUH
 #define LAC_CUDA_KERNELS_PIPELINE_CUH
 
-#include "numbers.cuh"
-
-__device__ __forceinline__ u32 lac_shared_address(const void *pointer) { return (u32)__cvta_generic_to_shared(pointer); }
+#include "async_copy.cuh"
 
 /* A barrier that completes a phase when `arrivals` threads have arrived and all announced bytes have landed. */
 __device__ __forceinline__ void lac_barrier_init(u32 barrier, u32 arrivals)
@@ -48,6 +46,29 @@ __device__ __forceinline__ void lac_copy_bulk(u32 to, const void *from, u32 byte
 {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
                  "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+/* The same into every block of the cluster that `blocks` has a bit for, at the same place in each; each one's barrier at the
+ * place of `barrier` gets the bytes. */
+__device__ __forceinline__ void lac_copy_bulk_all(u32 to, const void *from, u32 bytes, u32 barrier, u16 blocks)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(
+                     to),
+                 "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
+                 : "memory");
+}
+
+/* Arrives at the barrier that block `rank` of the cluster has at the place of `barrier`. It publishes no writes beyond this
+ * block (release.cluster would, by a barrier of the whole GPU's memory for every arrival): a reader gives a stage back. */
+__device__ __forceinline__ void lac_barrier_arrive_at(u32 barrier, u32 rank)
+{
+    asm volatile("{\n"
+                 ".reg .b32 there;\n"
+                 "mapa.shared::cluster.u32 there, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+                 "}\n" ::"r"(barrier),
+                 "r"(rank)
                  : "memory");
 }
 

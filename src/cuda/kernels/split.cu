@@ -67,12 +67,10 @@ __device__ __forceinline__ u32 lac_pair(float value)
 /* Four tokens' pairs to row r of the tile; piece: which four of the 128. */
 __device__ __forceinline__ void lac_put(u8 *tile, int r, int piece, const u32 (&word)[4])
 {
-    u8 *row = tile + LAC_X_HEADER + r * LAC_X_ROW;
+    u8 *row = tile + LAC_X_HEADER + r * LAC_X_ROW + (piece * 8 ^ (r & 7) << 4);
+    *(uint2 *)row = make_uint2((word[0] & 0xffffu) | word[1] << 16, (word[2] & 0xffffu) | word[3] << 16);
 #if LAC_PLANES == 2
-    *(uint4 *)(row + (piece * 16 ^ (r & 3) << 5)) = make_uint4(word[0], word[1], word[2], word[3]);
-#else
-    *(uint2 *)(row + (piece * 8 ^ (r & 3) << 5)) =
-        make_uint2((word[0] & 0xffffu) | word[1] << 16, (word[2] & 0xffffu) | word[3] << 16);
+    *(uint2 *)(row + LAC_X_PLANE) = make_uint2(word[0] >> 16 | (word[1] & 0xffff0000u), word[2] >> 16 | (word[3] & 0xffff0000u));
 #endif
 }
 

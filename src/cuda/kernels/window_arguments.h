@@ -11,6 +11,7 @@ typedef struct lac_window_args {
     unsigned *odd;               /* in the workspace: [token tiles][windows][2] whether 64 tokens have inf or NaN */
     float *partial;              /* in the workspace: sums of the parts when k is split                 */
     int windows, token_tiles, output_tiles;
+    int vectors;    /* of W, padding not counted                                     */
     int weight_odd; /* W has an infinity or a NaN                                    */
     int k;        /* columns of W: inputs beyond are zero                       */
     int exponent; /* every factor of X is multiplied by 2^exponent              */

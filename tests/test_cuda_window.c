@@ -1,0 +1,136 @@
+/* test_cuda_window.c - the tiles of cuda_f32_fast and its kin, read back on the CPU the way the kernels read them: every kept
+ * weight stands once, in its row and at its column, to 22 bits (one plane: 11), and whatever else a kernel would multiply is
+ * zero. Random patterns, shapes and values, on targets of which no GPU is needed. */
+#include "format_case.h"
+
+#include "core/dtype.h"
+#include "cuda/runtime.h"
+#include "cuda/state.h"
+#include "cuda/window_tile.h"
+#include "format/weight.h"
+
+enum { CASES = 600, SEED = 20261115 };
+
+static double half_at(const uint8_t *at)
+{
+    uint16_t bits;
+    memcpy(&bits, at, sizeof bits);
+    return lac_f16_to_f32(bits);
+}
+
+/* Slot `slot` of a step: the row of X within the stage, or -1 for a row of zeros. Checks the swizzle on the way. */
+static int row_at(const lac_window_shape *s, const uint8_t *tile, int step, int slot)
+{
+    uint16_t place;
+    memcpy(&place, tile + (step * LAC_WINDOW_SLOTS + slot) * 2, sizeof place);
+    int unit = (int)(lac_window_row_bytes(s) / 16), row = place / unit;
+    assert_int_equal(place % unit, row % 8);
+    assert_true(row < s->window + s->zero_rows);
+    return row < s->window ? row : -1;
+}
+
+/* Adds what the kernel multiplies with to dense[n][k]. */
+static void read_tiles(const lac_window_shape *s, const lac_window_tiled *tiled, int64_t n, int64_t k, double *dense)
+{
+    for (int64_t t = 0; t < s->output_tiles * s->windows; t++) {
+        const uint8_t *tile = tiled->tiles + t * lac_window_w_tile(s);
+        for (int step = 0; step < 2 * s->vectors * s->steps; step++) {
+            const uint8_t *matrix = tile + lac_window_index_bytes(s) + step * s->variant.planes * lac_window_matrix_bytes(s);
+            for (int slot = 0; slot < LAC_WINDOW_SLOTS; slot++) {
+                int row = row_at(s, tile, step, slot);
+                int64_t input = t % s->windows * s->window + row;
+                for (int i = 0; i < s->width; i++) {
+                    int64_t place = (t / s->windows * 2 * s->vectors + step / s->steps) * s->width + i;
+                    const uint8_t *at = matrix + i / 8 * 256 + slot / 8 * 128 + i % 8 * 16 + slot % 8 * 2;
+                    double value = half_at(at);
+                    if (s->variant.planes == 2) value += half_at(at + lac_window_matrix_bytes(s));
+                    if (value == 0.0) continue;
+                    int64_t output = tiled->output[place];
+                    assert_true(row >= 0 && input < k && output >= 0 && output < n);
+                    assert_true(dense[output * k + input] == 0.0);
+                    dense[output * k + input] = ldexp(value * tiled->factor[place], tiled->exponent);
+                }
+            }
+        }
+    }
+}
+
+static void check_case(lac_device *target, const lac_weight *w, const float *wanted, int64_t m, lac_window_variant variant,
+                       int *reached)
+{
+    lac_problem problem = {.device = target, .weight = w, .m = m};
+    problem.options.x_dtype = problem.options.y_dtype = LAC_DTYPE_F32;
+    lac_window_shape shape;
+    lac_cost cost;
+    if (!lac_window_shape_make(&problem, &variant, &shape, &cost)) return;
+    assert_true(cost.seconds > 0.0 && shape.parts >= 1 && shape.stages >= 2);
+    assert_true(lac_window_shared(&shape) <= lac_cuda_target_of(target)->shared_per_block);
+    lac_window_tiled tiled;
+    ASSERT_OK(lac_window_tile(w, &shape, &tiled));
+    int64_t n = w->geometry.n, k = w->geometry.k;
+    double *dense = calloc((size_t)(n * k + 1), sizeof *dense);
+    assert_non_null(dense);
+    read_tiles(&shape, &tiled, n, k, dense);
+    double share = variant.planes == 2 ? 0x1p-22 : 0x1p-11;
+    for (int64_t i = 0; i < n * k; i++)
+        if (!(fabs(dense[i] - (double)wanted[i]) <= share * fabs((double)wanted[i])))
+            fail_msg("row %lld, column %lld: %.9g in the tiles, %.9g in the weight", (long long)(i / k), (long long)(i % k),
+                     dense[i], (double)wanted[i]);
+    reached[0] += variant.dense;
+    reached[1] += variant.mma;
+    reached[2] += shape.zero_rows == 0;
+    reached[3] += shape.pieces > 1;
+    reached[4] += shape.parts > 1;
+    reached[5] += shape.windows > 1;
+    reached[6] += shape.width < 32;
+    reached[7] += !variant.dense && w->pattern.family == LAC_FAMILY_VNM;
+    lac_window_tiled_release(&tiled);
+    free(dense);
+}
+
+static void tiles_hold_the_weight(void **state)
+{
+    (void)state;
+    static const char *const archs[] = {"sm_75", "sm_86", "sm_90a"};
+    case_rng rng = {SEED};
+    int reached[8] = {0};
+    print_message("seed %d\n", (int)SEED);
+    lac_device *targets[3];
+    for (int i = 0; i < 3; i++) ASSERT_OK(lac_cuda_target_open(archs[i], &targets[i]));
+    for (int i = 0; i < CASES; i++) {
+        lac_pattern p = case_pattern(&rng);
+        if (p.unit_n > 1) p.unit_n = (int32_t)(8 + case_below(&rng, i % 3 ? 32 : 100));
+        if (p.family == LAC_FAMILY_SHUFFLED) p.family = LAC_FAMILY_VECTOR;
+        int64_t n = 1 + case_below(&rng, 200), k = i % 5 ? 1 + case_below(&rng, 300) : 64 * (1 + case_below(&rng, 4));
+        uint8_t *keep = malloc((size_t)(n * k));
+        float *dense = malloc((size_t)(n * k) * sizeof *dense);
+        assert_true(keep && dense);
+        case_keep(&rng, &p, n, k, i % 4 > 0, keep);
+        for (int64_t j = 0; j < n * k; j++)
+            dense[j] = keep[j] ? (float)(1 + case_below(&rng, 100000)) / (i % 2 ? 7.0f : -1000.0f) : 0.0f;
+        lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
+        lac_mask *mask = NULL;
+        lac_weight *w = NULL;
+        ASSERT_OK(lac_mask_from_matrix(&matrix, &p, &mask));
+        ASSERT_OK(lac_weight_compress(&matrix, mask, NULL, &w));
+        for (int v = 0; v < 8; v++) {
+            lac_window_variant variant = {.planes = 1 + v % 2, .dense = v / 2 % 2, .mma = v / 4 % 2};
+            int64_t m = 1 + case_below(&rng, 600);
+            check_case(targets[variant.mma ? case_below(&rng, 3) : 2], w, dense, m, variant, reached);
+        }
+        lac_weight_free(w);
+        lac_mask_free(mask);
+        free(keep);
+        free(dense);
+    }
+    for (int i = 0; i < 3; i++) lac_device_close(targets[i]);
+    print_message("dense %d, mma %d, exact %d, pieces %d, parts %d, windows %d, narrow %d, V:N:M %d\n", reached[0], reached[1],
+                  reached[2], reached[3], reached[4], reached[5], reached[6], reached[7]);
+    for (int i = 0; i < 8; i++) assert_true(reached[i] > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_hold_the_weight)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
