@@ -122,7 +122,7 @@ static void count_mma(const lac_vector_shape *s, double *instructions, double *s
         return;
     }
     double inputs = (s->unit_groups * s->group_inputs + 7) / 8 * 8, mmas = inputs / 4, tiles = (s->tokens + 7) / 8;
-    bool clears_words = s->unit_groups * s->group_slots >= inputs / 2;
+    bool clears_words = s->unit_groups * s->group_slots >= inputs / 2 || s->tokens > 8;
     double clear = clears_words ? 2.0 * inputs : s->slots;
     *instructions = 6.5 * s->slots + clear + 2.0 * inputs + 6.0 * mmas * tiles + 4.0 * (s->value_loads + s->index_words) + 40.0;
     /* A store of half a word takes twice the time of a word's. */

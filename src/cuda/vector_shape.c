@@ -144,7 +144,8 @@ static void choose_warps(const lac_weight *w, const lac_cuda_target *target, lac
         bool spreads_many = !s->direct && s->slots > 32; /* wants the registers of two blocks */
         s->row_warps = fits_one_wave && !spreads_many && (s->direct || s->tokens > 8) ? 4 : 2;
         s->k_warps = 4;
-        if (s->row_warps == 4 || spreads_many) s->blocks = 1;
+        if (!s->direct && !spreads_many && s->tokens > 8) s->k_warps = 12 / s->row_warps;
+        if (s->row_warps * s->k_warps > 8 || spreads_many) s->blocks = 1;
     } else if (s->tokens <= 2) {
         s->row_warps = 1;
         s->k_warps = has_few_rows(w, target) ? 16 : 8;

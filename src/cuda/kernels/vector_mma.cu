@@ -37,8 +37,8 @@ constexpr int unit_slots = LAC_UNIT_GROUPS * LAC_GROUP_SLOTS;
 constexpr int unit_mmas = unit_inputs / 4;
 constexpr int strip_bytes = unit_inputs / 2 * 128; /* of one row of a warp */
 constexpr int step_places = 4 * unit_inputs, step_columns = 4 * group_inputs;
-/* Fewer stores clear what was stored or the whole strip. */
-constexpr bool clear_words = unit_slots >= unit_inputs / 2;
+/* Fewer stores clear what was stored or the whole strip; the places of what was stored take registers. */
+constexpr bool clear_words = unit_slots >= unit_inputs / 2 || token_tiles > 1;
 constexpr bool keeps_x = unit_mmas * token_tiles <= 8;
 static_assert(LAC_SLOTS == 4 * unit_slots, "a lane has one unit of four rows");
 #endif
@@ -84,15 +84,12 @@ __device__ __forceinline__ void find_places(const step_data &d, int r, u32 strip
 #endif
 
 #if !LAC_DIRECT
-/* The lane's unit of every token, 16 bytes for two mmas. */
-__device__ __forceinline__ void load_fragments(uint4 (&b)[unit_mmas / 2][token_tiles], u32 x, const int (&token)[token_tiles], int step,
-                                               int lane)
+/* Of the lane's unit of every token 16 bytes: X for mmas 2j and 2j+1. */
+__device__ __forceinline__ void load_fragments(uint4 (&b)[token_tiles], u32 x, const int (&token)[token_tiles], int step, int j, int lane)
 {
 #pragma unroll
-    for (int j = 0; j < unit_mmas / 2; ++j)
-#pragma unroll
-        for (int n = 0; n < token_tiles; ++n)
-            b[j][n] = lac_shared_load_16(x + x_place(token[n], (step * 4 + lane % 4) * (unit_inputs / 8) + j));
+    for (int n = 0; n < token_tiles; ++n)
+        b[n] = lac_shared_load_16(x + x_place(token[n], (step * 4 + lane % 4) * (unit_inputs / 8) + j));
 }
 #endif
 
@@ -120,8 +117,9 @@ __device__ __forceinline__ void multiply_step(float (&sums)[2][token_tiles][4], 
     }
 #else
     /* Fragments of X serve both halves of the rows where registers allow it. */
-    uint4 b[unit_mmas / 2][token_tiles];
-    if (keeps_x) load_fragments(b, x, token, step, lane);
+    uint4 b[keeps_x ? unit_mmas / 2 : 1][token_tiles];
+#pragma unroll
+    for (int j = 0; keeps_x && j < unit_mmas / 2; ++j) load_fragments(b[j], x, token, step, j, lane);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         u32 places[2][unit_slots];
@@ -135,16 +133,17 @@ __device__ __forceinline__ void multiply_step(float (&sums)[2][token_tiles][4], 
                 lac_shared_store_half(places[r][s], (u16)(slot & 1 ? pair >> 16 : pair));
             }
         }
-        if (!keeps_x) load_fragments(b, x, token, step, lane);
 #pragma unroll
         for (int j = 0; j < unit_mmas; ++j) {
+            if (!keeps_x && j % 2 == 0) load_fragments(b[0], x, token, step, j / 2, lane);
             const u32 at = strip + j * 256;
             const u32 a0 = lac_shared_load(at), a2 = lac_shared_load(at + 128);
             const u32 a1 = lac_shared_load(at + strip_bytes), a3 = lac_shared_load(at + strip_bytes + 128);
 #pragma unroll
-            for (int n = 0; n < token_tiles; ++n)
-                lac_mma_16x8x16<LAC_W_DTYPE>(sums[half][n], a0, a1, a2, a3, j & 1 ? b[j / 2][n].z : b[j / 2][n].x,
-                                             j & 1 ? b[j / 2][n].w : b[j / 2][n].y);
+            for (int n = 0; n < token_tiles; ++n) {
+                const uint4 &v = b[keeps_x ? j / 2 : 0][n];
+                lac_mma_16x8x16<LAC_W_DTYPE>(sums[half][n], a0, a1, a2, a3, j & 1 ? v.z : v.x, j & 1 ? v.w : v.y);
+            }
         }
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
