@@ -157,8 +157,8 @@ static double slot_instructions(const lac_strict_shape *s)
 static double pace(const lac_strict_shape *s, double resident)
 {
     double warps = resident * (lac_strict_threads(s) / 32);
-    if (s->thread_n * s->thread_m > 64) return warps >= 8.0 ? 1.13 : warps >= 4.0 ? 1.13 + 0.025 * (8.0 - warps) : 1.6;
-    double full = s->thread_n * s->thread_m == 64 ? 1.07 : 1.05;
+    if (s->thread_n * s->thread_m > 64) return warps >= 8.0 ? 1.055 : warps >= 4.0 ? 1.055 + 0.025 * (8.0 - warps) : 1.5;
+    double full = s->thread_n * s->thread_m == 64 ? 1.0 : 0.98;
     return warps >= 16.0 ? full : warps >= 8.0 ? full + 0.004 * (16.0 - warps) : full + 0.03 + 0.025 * (8.0 - warps);
 }
 
@@ -197,7 +197,7 @@ static lac_cost candidate_cost(const lac_problem *problem, const lac_strict_fact
         .blocks = tiles_m * blocks_n * s->split,
         /* Two blocks on a multiprocessor run at half the speed each, so a wave is one block everywhere. */
         .blocks_at_once = rates->multiprocessors,
-        .fill_seconds = 3.5e-6 + (parts > 1.0 ? 0.4e-6 * parts : 0.0),
+        .fill_seconds = 6e-6 + (parts > 1.0 ? 0.4e-6 * parts : 0.0),
         .launches = lac_strict_transposes(problem) ? 2 : 1};
     work.efficiency = efficiency(s, work.blocks / rates->multiprocessors);
     lac_cost cost = lac_model_gpu_cost(rates, &work);
@@ -219,6 +219,8 @@ static void consider(search *best, lac_strict_shape s)
 {
     const lac_strict_facts *f = best->facts;
     s.uneven = is_uneven(f, s.slots);
+    /* 512 threads of 64 sums have no registers left for a loop around the unrolled slots. */
+    if (!s.uneven && !s.rowwise && s.thread_n * s.thread_m == 64 && lac_strict_unroll(&s) != s.slots / s.slices) return;
     double columns = step_columns(f, s.slots), used = columns;
     if (s.packed) {
         s.rows = packed_rows(f, &s, columns, &used);
@@ -234,6 +236,13 @@ static void consider(search *best, lac_strict_shape s)
     best->cost = cost;
 }
 
+/* Whether no tile of a longer vector divides these as well; rows on their own only where vectors are shorter than all tiles. */
+static bool suits(const tile *t, int64_t vector)
+{
+    int warp_n = t->lanes_n * t->thread_n;
+    return t->rowwise ? vector < 4 : warp_n == 32 || vector % (2 * warp_n) != 0;
+}
+
 bool lac_strict_choose(const lac_problem *problem, const lac_strict_facts *facts, lac_strict_shape *shape, lac_cost *cost)
 {
     search best = {.problem = problem, .facts = facts};
@@ -241,6 +250,7 @@ bool lac_strict_choose(const lac_problem *problem, const lac_strict_facts *facts
     const int most_split = lac_cuda_target_of(problem->device)->arch >= 90 ? 2 : 1;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; ++i) {
         const tile *t = &TILES[i];
+        if (!suits(t, facts->vector)) continue;
         for (int slices = 1; slices <= (t->rowwise ? 1 : MOST_SLICES); slices *= 2)
             for (int split = 1; split <= most_split; split *= 2)
                 for (int slots = 4 * slices; slots <= MOST_SLOTS; slots += 4 * slices)
