@@ -1,8 +1,8 @@
 /* test_cuda_kernels.c - every registered CUDA kernel compiles for every architecture, by NVRTC alone and without a GPU, and
- * none uses more registers than there are. Patterns, dtypes, precisions, layouts and epilogues rotate over the cases, and each
- * case compiles a quarter of the kernels, so that every kernel meets every architecture and every pattern; with
- * LAC_TEST_KERNELS=all every case compiles every kernel. One case is one architecture: ctest runs each as a test of its own.
- * Compiled programs stay in the folder that LAC_TEST_KERNEL_CACHE names, so that a second run takes seconds. */
+ * none uses more registers than there are. A problem is a pattern, a variant (dtypes, precision, layouts, epilogue) and a
+ * number of tokens; of those that a kernel takes on an architecture two are compiled, others on each architecture, or all with
+ * LAC_TEST_KERNELS=all. One case is one architecture: ctest runs each as a test of its own. Compiled programs stay in the folder
+ * that LAC_TEST_KERNEL_CACHE names, so that a second run takes seconds. */
 #include "support/support.h"
 
 #include <stdio.h>
@@ -59,31 +59,61 @@ static int on_program(void *user, const lac_compile_report *report)
 }
 
 static const int64_t tokens[] = {1, 8, 64, 4096};
-enum { TOKENS = sizeof tokens / sizeof *tokens, SHARE = 4 };
+enum { TOKENS = sizeof tokens / sizeof *tokens, SIZE = 1024, PROBLEMS = PATTERNS * VARIANTS * TOKENS, CASES = 2 };
 
-static void compile(const char *kernel, int arch, int pattern, int number)
+typedef struct problem {
+    int pattern, variant, tokens; /* numbers in the tables */
+} problem;
+
+/* Adds the problems that each kernel takes on the target: problems[kernel][counts[kernel]]. */
+static void find_problems(const lac_device *target, problem (*problems)[PROBLEMS], int *counts)
+{
+    for (int pattern = 0; pattern < PATTERNS; pattern++) {
+        for (int number = 0; number < VARIANTS; number++) {
+            lac_pattern parsed;
+            lac_weight *weight = NULL;
+            const variant *v = &variants[number];
+            assert_ok(lac_pattern_parse(patterns[pattern], &parsed));
+            assert_ok(lac_weight_sample(&parsed, SIZE, SIZE, v->dtype, &weight));
+            lac_problem asked = {target, weight, 0, v->plan, NULL};
+            asked.options.y_dtype = v->y_dtype;
+            assert_ok(lac_plan_options_resolve(weight, target, &asked.options));
+            for (size_t i = 0; i < lac_cuda_kernel_count; i++) {
+                for (int t = 0; t < TOKENS; t++) {
+                    asked.m = tokens[t];
+                    asked.kernel = &lac_cuda_kernels[i];
+                    if (asked.kernel->applies(&asked)) problems[i][counts[i]++] = (problem){pattern, number, t};
+                }
+            }
+            lac_weight_free(weight);
+        }
+    }
+}
+
+static void compile(const char *kernel, int arch, const problem *p)
 {
     lac_pattern parsed;
-    assert_ok(lac_pattern_parse(patterns[pattern], &parsed));
+    const variant *v = &variants[p->variant];
+    assert_ok(lac_pattern_parse(patterns[p->pattern], &parsed));
     lac_kernels_compile_options options = {.size = sizeof options,
                                            .archs = &archs[arch],
                                            .arch_count = 1,
                                            .patterns = &parsed,
                                            .pattern_count = 1,
-                                           .n = 1024,
-                                           .k = 1024,
-                                           .m = tokens,
-                                           .m_count = TOKENS,
-                                           .dtype = variants[number].dtype,
-                                           .plan = variants[number].plan,
+                                           .n = SIZE,
+                                           .k = SIZE,
+                                           .m = &tokens[p->tokens],
+                                           .m_count = 1,
+                                           .dtype = v->dtype,
+                                           .plan = v->plan,
                                            .folder = getenv("LAC_TEST_KERNEL_CACHE"),
                                            .on_program = on_program,
-                                           .user = (void *)(uintptr_t)&variants[number]};
-    options.plan.y_dtype = variants[number].y_dtype;
+                                           .user = (void *)(uintptr_t)v};
+    options.plan.y_dtype = v->y_dtype;
     options.plan.kernel = kernel;
-    test_describe("%s, %s, %s, variant %d", kernel, archs[arch], patterns[pattern], number);
-    lac_status status = lac_kernels_compile(&options);
-    if (status != LAC_STATUS_NOT_FOUND) assert_ok(status); /* that one: it does not apply here */
+    test_describe("%s, %s, %s, variant %d, %lld tokens", kernel, archs[arch], patterns[p->pattern], p->variant,
+                  (long long)tokens[p->tokens]);
+    assert_ok(lac_kernels_compile(&options));
 }
 
 static void one_arch(test_random *random, int64_t arch, void *user)
@@ -91,11 +121,23 @@ static void one_arch(test_random *random, int64_t arch, void *user)
     (void)random, (void)user;
     const char *wish = getenv("LAC_TEST_KERNELS");
     bool all = wish && !strcmp(wish, "all");
-    for (size_t kernel = 0; kernel < lac_cuda_kernel_count; kernel++)
-        for (int pattern = 0; pattern < PATTERNS; pattern++)
-            for (int number = 0; number < VARIANTS; number++)
-                if (all || ((pattern + number + arch) % VARIANTS == 0 && ((int64_t)kernel + 2 * arch + pattern) % SHARE == 0))
-                    compile(lac_cuda_kernels[kernel].info.name, (int)arch, pattern, number);
+    lac_device *target = NULL;
+    problem(*problems)[PROBLEMS] = calloc(lac_cuda_kernel_count, sizeof *problems);
+    int *counts = calloc(lac_cuda_kernel_count, sizeof *counts);
+    assert_true(problems && counts);
+    assert_ok(lac_cuda_target_open(archs[arch], &target));
+    find_problems(target, problems, counts);
+    for (size_t i = 0; i < lac_cuda_kernel_count; i++) {
+        int cases = all || counts[i] < CASES ? counts[i] : CASES;
+        /* Evenly over the list, from a place of its own for each architecture and kernel. */
+        for (int j = 0; j < cases; j++) {
+            int64_t at = arch * counts[i] / ARCHS + 5 * (int64_t)i + (int64_t)j * counts[i] / cases;
+            compile(lac_cuda_kernels[i].info.name, (int)arch, &problems[i][at % counts[i]]);
+        }
+    }
+    lac_device_close(target);
+    free(problems);
+    free(counts);
 }
 
 static void every_kernel_compiles_without_spills(void **state)
@@ -107,43 +149,26 @@ static void every_kernel_compiles_without_spills(void **state)
     assert_int_equal(spilling, 0);
 }
 
-/* Whether a kernel applies to anything at all that is compiled above. */
-static bool applies_somewhere(const lac_kernel *kernel, const lac_device *target, const lac_weight *weight, const variant *v)
-{
-    lac_problem problem = {target, weight, 0, v->plan, kernel};
-    problem.options.y_dtype = v->y_dtype;
-    assert_ok(lac_plan_options_resolve(weight, target, &problem.options));
-    for (int i = 0; i < TOKENS; i++) {
-        problem.m = tokens[i];
-        if (kernel->applies(&problem)) return true;
-    }
-    return false;
-}
-
-static void the_cases_reach_every_kernel(void **state)
+/* A kernel that no architecture ever compiles would not be tested at all. */
+static void the_problems_reach_every_kernel(void **state)
 {
     (void)state;
-    bool reached[256] = {false};
+    problem(*problems)[PROBLEMS] = calloc(lac_cuda_kernel_count, sizeof *problems);
+    int *counts = calloc(lac_cuda_kernel_count, sizeof *counts), *reached = calloc(lac_cuda_kernel_count, sizeof *reached);
+    assert_true(problems && counts && reached);
     for (int arch = 0; arch < ARCHS; arch++) {
         lac_device *target = NULL;
         assert_ok(lac_cuda_target_open(archs[arch], &target));
-        for (int pattern = 0; pattern < PATTERNS; pattern++) {
-            for (int number = 0; number < VARIANTS; number++) {
-                lac_pattern parsed;
-                lac_weight *weight = NULL;
-                if ((pattern + number + arch) % VARIANTS) continue;
-                assert_ok(lac_pattern_parse(patterns[pattern], &parsed));
-                assert_ok(lac_weight_sample(&parsed, 1024, 1024, variants[number].dtype, &weight));
-                for (size_t i = 0; i < lac_cuda_kernel_count; i++)
-                    if (((int64_t)i + 2 * arch + pattern) % SHARE == 0)
-                        reached[i] = applies_somewhere(&lac_cuda_kernels[i], target, weight, &variants[number]) || reached[i];
-                lac_weight_free(weight);
-            }
-        }
+        memset(counts, 0, lac_cuda_kernel_count * sizeof *counts);
+        find_problems(target, problems, counts);
+        for (size_t i = 0; i < lac_cuda_kernel_count; i++) reached[i] += counts[i];
         lac_device_close(target);
     }
     for (size_t i = 0; i < lac_cuda_kernel_count; i++)
-        if (!reached[i]) fail_msg("%s comes up in no case: add a pattern or a variant", lac_cuda_kernels[i].info.name);
+        if (!reached[i]) fail_msg("%s takes none of the problems: add a pattern or a variant", lac_cuda_kernels[i].info.name);
+    free(problems);
+    free(counts);
+    free(reached);
 }
 
 int main(void)
@@ -156,7 +181,7 @@ int main(void)
     printf("%s\n", note);
     test_seed();
     if (!getenv("LAC_TEST_KERNEL_CACHE")) setenv("LAC_TEST_KERNEL_CACHE", test_path("kernels"), 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_cases_reach_every_kernel),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_problems_reach_every_kernel),
                                        test_of_cases(every_kernel_compiles_without_spills)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
