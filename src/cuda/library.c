@@ -11,14 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The file that a library was loaded from, by one of its symbols or by its link map. */
+/* Where it lies: as asked for when that was a path, else in the folder that the loader found it in. */
 static void note_path(lac_library *library, const char *asked)
 {
-    snprintf(library->path, sizeof library->path, "%s", asked);
-    char origin[PATH_MAX];
-    const char *base = strrchr(asked, '/');
-    if (!base && dlinfo(library->handle, RTLD_DI_ORIGIN, origin) == 0 && strlen(origin) + strlen(asked) + 2 < 512)
-        snprintf(library->path, sizeof library->path, "%.400s/%.100s", origin, asked);
+    char folder[PATH_MAX];
+    if (!strchr(asked, '/') && dlinfo(library->handle, RTLD_DI_ORIGIN, folder) == 0)
+        snprintf(library->path, sizeof library->path, "%.400s/%.100s", folder, asked);
+    else
+        snprintf(library->path, sizeof library->path, "%.511s", asked);
 }
 
 static int open_at(lac_library *library, const char *path)
@@ -32,7 +32,7 @@ static int open_at(lac_library *library, const char *path)
 
 int lac_library_open_override(lac_library *library, const char *override)
 {
-    const char *path = getenv(override);
+    const char *path = secure_getenv(override);
     if (!path || !*path) return 0;
     if (open_at(library, path)) return 1;
     const char *why = dlerror();
