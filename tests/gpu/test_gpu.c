@@ -2,8 +2,8 @@
  * list of cases, in several processes; then the runtime: streams, threads, graphs, errors, memory, time.
  *
  *     LAC_TEST_GPU_WORKERS=4         so many processes (0: none, all in this one); one for each core unless said, 16 at most
- *     LAC_TEST_GPU_ROWS=30           at most so many rows of a kernel; 96 unless said
- *     LAC_TEST_GPU_SHAPES=2          so many shapes of each row; 3 unless said
+ *     LAC_TEST_GPU_ROWS=30           at most so many rows of a kernel; 160 unless said, which covers all pairs
+ *     LAC_TEST_GPU_SHAPES=2          so many shapes of each row; 2 unless said
  *     LAC_TEST_GPU_KERNEL=cuda_f32   only kernels whose names begin so
  *     LAC_TEST_GPU_CASE=KERNEL:ROW   only this row
  *     LAC_TEST_GPU_LIST=sm_90a       run nothing: print the rows for this architecture, for which no GPU is needed
@@ -50,7 +50,7 @@ static const char *target_of(const lac_device_info *info)
 
 static int print_list(const char *arch)
 {
-    gpu_list_make(arch, getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 96), &list);
+    gpu_list_make(arch, getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 160), &list);
     for (int i = 0; i < list.count; ++i) {
         char row[512];
         gpu_row_describe(&list.rows[i], row, sizeof row);
@@ -66,9 +66,9 @@ static int compile_list(const char *arch)
 {
     lac_device *target = NULL;
     int fresh = 0;
-    gpu_list_make(arch, getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 96), &list);
+    gpu_list_make(arch, getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 160), &list);
     assert_ok(lac_cuda_target_open(arch, &target));
-    for (int i = 0; i < list.count; ++i) fresh += gpu_row_compile(target, &list.rows[i], number_of("LAC_TEST_GPU_SHAPES", 3));
+    for (int i = 0; i < list.count; ++i) fresh += gpu_row_compile(target, &list.rows[i], number_of("LAC_TEST_GPU_SHAPES", 2));
     printf("%d rows, %d programs compiled\n", list.count, fresh);
     lac_device_close(target);
     gpu_list_free(&list);
@@ -96,8 +96,8 @@ int main(void)
         return 1;
     }
     int workers = number_of("LAC_TEST_GPU_WORKERS", usual_workers(&info));
-    int shapes = number_of("LAC_TEST_GPU_SHAPES", 3);
-    gpu_list_make(target_of(&info), getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 96), &list);
+    int shapes = number_of("LAC_TEST_GPU_SHAPES", 2);
+    gpu_list_make(target_of(&info), getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 160), &list);
     printf("%s, %s: %d kernels, %d rows, %d programs and those of other shapes, %d shapes each, %d processes\n", info.model,
            info.vector_unit, list.kernels, list.count, list.programs, shapes, workers);
     results = gpu_workers_run(&list, shapes, workers, getenv("LAC_TEST_GPU_CASE"));
