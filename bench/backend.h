@@ -45,8 +45,9 @@ const bench_backend *bench_backend_cuda_open(const lac_device_info *device, char
 void bench_backend_cuda_close(void);
 /* Bytes of the GPU's memory that nobody uses. */
 uint64_t bench_backend_cuda_memory(void);
-/* The most that the GPU does; about 50 ms. Nonzero: it failed, and `why` says why. */
-int bench_backend_cuda_measure(bench_ceiling *out, char *why, size_t why_size);
+/* The most that the GPU does: vector unit and memory, and the tensor cores' rates that are wanted; the driver takes half a second
+ * to compile for one. Nonzero: it failed, and `why` says why. */
+int bench_backend_cuda_measure(int want_f16, int want_tf32, bench_ceiling *out, char *why, size_t why_size);
 /* "driver=580.82.07; cuda=13.0; power_limit_w=700" */
 void bench_backend_cuda_describe(char *buffer, size_t size);
 

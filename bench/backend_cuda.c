@@ -206,9 +206,9 @@ uint64_t bench_backend_cuda_memory(void)
     return gpu.driver && !gpu.driver->memory_info(&available, &total) ? available : 0;
 }
 
-int bench_backend_cuda_measure(bench_ceiling *out, char *why, size_t why_size)
+int bench_backend_cuda_measure(int want_f16, int want_tf32, bench_ceiling *out, char *why, size_t why_size)
 {
-    return bench_cuda_ceiling_measure(&gpu.probe, out, why, why_size);
+    return bench_cuda_ceiling_measure(&gpu.probe, want_f16, want_tf32, out, why, why_size);
 }
 
 void bench_backend_cuda_describe(char *buffer, size_t size)

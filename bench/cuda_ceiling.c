@@ -242,7 +242,8 @@ static double time_tensor(const timer *t, int tf32)
     return time_rounds(t, &source, 2 * blocks, 512, 2.0 * MMA_PRODUCTS * 16 * 16 * 8 * depth);
 }
 
-int bench_cuda_ceiling_measure(const bench_cuda_probe *probe, bench_ceiling *out, char *why, size_t why_size)
+int bench_cuda_ceiling_measure(const bench_cuda_probe *probe, int want_f16, int want_tf32, bench_ceiling *out, char *why,
+                               size_t why_size)
 {
     const bench_cuda_driver *d = probe->driver;
     timer t = {.probe = probe, .block_bytes = (size_t)1 << 30};
@@ -250,8 +251,8 @@ int bench_cuda_ceiling_measure(const bench_cuda_probe *probe, bench_ceiling *out
     if (!(result = d->event_create(&t.begin, 0)) && !(result = d->event_create(&t.end, 0)) &&
         !(result = d->allocate(&t.block, t.block_bytes))) {
         out->flops = time_ffma(&t); /* the longest first: it wakes the clocks */
-        out->tensor_f16 = time_tensor(&t, 0);
-        out->tensor_tf32 = time_tensor(&t, 1);
+        if (want_f16) out->tensor_f16 = time_tensor(&t, 0);
+        if (want_tf32) out->tensor_tf32 = time_tensor(&t, 1);
         out->memory_bytes = time_reading(&t);
         out->cache_bytes = out->memory_bytes;
         if (!(out->flops > 0) || !(out->memory_bytes > 0)) result = d->stream_wait(probe->stream);

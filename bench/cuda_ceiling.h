@@ -17,7 +17,9 @@ void *bench_cuda_reader_open(const bench_cuda_probe *probe, void **module);
 /* Puts it on the stream: reads `bytes` from `address`. Nonzero: the driver's error. */
 int bench_cuda_reader_run(const bench_cuda_probe *probe, void *reader, uint64_t address, size_t bytes);
 
-/* Measures for about 20 ms. Rates of units that the GPU lacks stay 0. Nonzero: the driver's error, after `why`. */
-int bench_cuda_ceiling_measure(const bench_cuda_probe *probe, bench_ceiling *out, char *why, size_t why_size);
+/* Measures for about 20 ms. Rates of units that the GPU lacks, or that are not wanted, stay 0. Nonzero: the driver's error, after
+ * `why`. */
+int bench_cuda_ceiling_measure(const bench_cuda_probe *probe, int want_f16, int want_tf32, bench_ceiling *out, char *why,
+                               size_t why_size);
 
 #endif

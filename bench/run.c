@@ -85,8 +85,11 @@ static bench_status open_backend(bench_session *session)
     session->memory_limit = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 3 : (uint64_t)2 << 30;
     if (!is_cpu && bench_backend_cuda_memory() / 2 < session->memory_limit)
         session->memory_limit = bench_backend_cuda_memory() / 2;
+    int want_f16 = session->precision == LAC_PRECISION_FAST, want_tf32 = session->precision == LAC_PRECISION_TF32;
+    for (size_t i = 0; i < session->options->dtype_count; i++)
+        want_f16 = want_f16 || session->options->dtypes[i] != LAC_DTYPE_F32;
     failed = is_cpu ? bench_ceiling_measure(&session->info, session->threads, &session->ceiling)
-                    : bench_backend_cuda_measure(&session->ceiling, why, sizeof why);
+                    : bench_backend_cuda_measure(want_f16, want_tf32, &session->ceiling, why, sizeof why);
     if (failed) bench_say(session, "%s", why);
     return failed ? BENCH_FAILURE : BENCH_OK;
 }

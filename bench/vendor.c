@@ -39,12 +39,26 @@ struct bench_choice {
     int way;
 };
 
+/* Libraries are large, and opening them takes a while: none without a use. */
+static int is_wanted(const bench_session *session, const bench_vendor *vendor)
+{
+    const bench_options *o = session->options;
+    int in_f32 = 0, in_16_bits = 0;
+    for (size_t i = 0; i < o->dtype_count; i++) {
+        in_f32 = in_f32 || o->dtypes[i] == LAC_DTYPE_F32;
+        in_16_bits = in_16_bits || o->dtypes[i] != LAC_DTYPE_F32;
+    }
+    if (vendor == &bench_vendor_cusparse) return o->baseline == BENCH_BASELINE_ALL;
+    if (vendor == &bench_vendor_cusparselt) return in_16_bits || (in_f32 && session->precision == LAC_PRECISION_TF32);
+    return 1;
+}
+
 void bench_vendors_open(bench_session *session, char *info, size_t info_size)
 {
     backend = session->backend;
     info[0] = 0;
     for (int i = 0; i < BENCH_MOST_VENDORS; i++) {
-        if (known[i] == &bench_vendor_cusparse && session->options->baseline < BENCH_BASELINE_ALL) continue;
+        if (!is_wanted(session, known[i])) continue;
         const char *why = known[i]->open(session->backend->stream);
         if (why) {
             bench_say(session, "no %s: %s", known[i]->name, why);
