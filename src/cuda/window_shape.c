@@ -134,17 +134,21 @@ static void choose_parts(const lac_problem *problem, lac_window_shape *s, lac_co
     }
 }
 
-/* Fills in what follows from window and vectors; false when it does not fit the kernel or the GPU. */
-static bool complete(const lac_problem *problem, lac_window_shape *s)
+/* The steps that the fullest window of any vector takes; 0 when they are too many, or memory is short. */
+static int steps_of(const lac_problem *problem, const lac_window_shape *s)
 {
     const lac_geometry *g = &problem->weight->geometry;
     int64_t kept = s->variant.dense ? s->window
                    : g->is_free     ? most_kept_in_fact(problem->weight, s->window)
                                     : most_kept_by_pattern(g, s->window);
-    if (kept < 0) return false;
     int64_t steps = kept > 0 ? ceil_div(kept, LAC_WINDOW_SLOTS) : 1;
-    if (steps > MOST_STEPS) return false;
-    s->steps = (int)steps;
+    return kept < 0 || steps > MOST_STEPS ? 0 : (int)steps;
+}
+
+/* Fills in what follows from window, steps and vectors; false when it does not fit the GPU. */
+static bool complete(const lac_problem *problem, lac_window_shape *s)
+{
+    const lac_geometry *g = &problem->weight->geometry;
     s->zero_rows = is_exact(s, g) ? 0 : LAC_WINDOW_RESIDUES;
     s->windows = g->k > 0 ? ceil_div(g->k, s->window) : 1;
     s->output_tiles = ceil_div(s->vector_count, 2 * s->vectors);
@@ -169,12 +173,11 @@ bool lac_window_shape_make(const lac_problem *problem, const lac_window_variant 
     s.vector_count = variant->dense ? ceil_div(g->n, MOST_WIDTH) : g->row_groups * s.pieces;
     bool found = false;
     int most = (variant->mma ? MOST_OUTPUTS_MMA : MOST_OUTPUTS_WGMMA) / s.width;
-    for (int vectors = most; vectors >= 1 && 2 * vectors >= most; vectors /= 2) {
-        for (int window = variant->mma ? 32 : 64; window <= MOST_WINDOW; window *= 2) {
+    for (s.window = variant->mma ? 32 : 64; s.window <= MOST_WINDOW; s.window *= 2) {
+        s.steps = steps_of(problem, &s);
+        for (s.vectors = most; s.steps && s.vectors >= 1 && 2 * s.vectors >= most; --s.vectors) {
             lac_window_shape tried = s;
             lac_cost now;
-            tried.vectors = vectors;
-            tried.window = window;
             if (!complete(problem, &tried)) continue;
             choose_parts(problem, &tried, &now);
             if (found && now.seconds >= cost->seconds) continue;
