@@ -97,6 +97,34 @@ __device__ __forceinline__ void multiply(float (&sum)[thread_n][thread_m], const
         for (int j = 0; j < thread_m; ++j) sum[i][j] = fmaf(f.w[i], f.x[j], sum[i][j]);
 }
 
+/* Which tile, and which part of it, a thread works on. */
+struct place {
+    int tile_m, tile_n, rank; /* of the block                */
+    int warp, slice, warp_n, warp_m, lane;
+};
+
+/* Read anew wherever it is wanted: none of it should hold a register while the block multiplies. */
+__device__ __forceinline__ place find_place(const lac_strict_weight &weight)
+{
+    int block, thread;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    place p;
+    /* Tiles that run at the same time share rows of X and records of W: group_m tiles of tokens, then the next outputs. */
+    int tile = block / LAC_SPLIT, group = tile / (weight.group_m * weight.blocks);
+    int in_group = tile - group * (weight.group_m * weight.blocks), width = min(weight.group_m, weight.tiles_m - group * weight.group_m);
+    p.tile_n = in_group / width;
+    p.tile_m = group * weight.group_m + in_group - p.tile_n * width;
+    p.rank = block % LAC_SPLIT;
+    int warp = thread >> 5;
+    p.warp = warp;
+    p.lane = thread & 31;
+    p.slice = slices == 1 ? 0 : warp / (LAC_WARPS_N * LAC_WARPS_M);
+    p.warp_n = warp / LAC_WARPS_M % LAC_WARPS_N;
+    p.warp_m = warp % LAC_WARPS_M;
+    return p;
+}
+
 /* A value that the compiler must keep in a register rather than make again from its parts wherever it is used. */
 template <typename type> __device__ __forceinline__ void keep(type &value)
 {
@@ -123,13 +151,12 @@ __device__ __forceinline__ void copier_next_column(copier &c)
     c.columns += LAC_PACKED ? rows : 1;
 }
 
-__device__ __forceinline__ copier copier_begin(const lac_gpu_call &call, const lac_strict_weight &weight, const char *shared,
-                                               int first_token, int step)
+/* Where this lane copies from and to. */
+__device__ __forceinline__ void copier_aim(copier &c, const lac_gpu_call &call, const lac_strict_weight &weight, const char *shared)
 {
-    copier c;
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, token = first_token + lane % row_lanes * (piece / 4);
-    int row = warp * warp_rows + lane / row_lanes;
-    c.shared_x = lac_shared_address(shared) + row * row_bytes + lane % row_lanes * piece;
+    const place here = find_place(weight);
+    int token = here.tile_m * block_m + here.lane % row_lanes * (piece / 4), row = here.warp * warp_rows + here.lane / row_lanes;
+    c.shared_x = lac_shared_address(shared) + row * row_bytes + here.lane % row_lanes * piece;
     c.pitch = LAC_X_ALIGNED ? (u32)call.ldx * 4u : (u64)call.ldx * 4;
     c.tokens = 0;
 #pragma unroll
@@ -137,8 +164,15 @@ __device__ __forceinline__ copier copier_begin(const lac_gpu_call &call, const l
         if (token + p * row_lanes * (piece / 4) < call.m) c.tokens |= 1u << p;
     if (row_pieces == 1 && token >= call.m) token = 0; /* tokens past the end: any will do, for nobody stores them */
     c.x = (const char *)call.x + (i64)token * 4 + (LAC_PACKED ? 0 : row * c.pitch);
+}
+
+__device__ __forceinline__ copier copier_begin(const lac_gpu_call &call, const lac_strict_weight &weight, const char *shared, int step)
+{
+    copier c;
+    copier_aim(c, call, weight, shared);
     c.record = (const char *)weight.records + (i64)step * record_bytes + threadIdx.x * 16;
 #if LAC_PACKED
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     int entry = min(warp * warp_rows + lane % warp_rows + lane / warp_rows * pass_rows, rows - 1);
     c.columns = weight.columns + (i64)step * rows + entry;
 #else
@@ -168,16 +202,26 @@ template <int pass, int p = 0> __device__ __forceinline__ void copy_row(const co
     }
 }
 
+/* Whether the stage has a row for this lane in pass `pass`. */
+__device__ __forceinline__ bool has_row(int pass)
+{
+    return rows % pass_rows == 0 || (pass + 1) * pass_rows <= rows || (int)(threadIdx.x / row_lanes) + pass * pass_rows < rows;
+}
+
+/* Packed: the input of this lane's row in pass `pass`, of which another lane knows. */
+__device__ __forceinline__ u32 column_of(const copier &c, int pass)
+{
+    return __shfl_sync(0xffffffffu, c.column, pass * warp_rows + (warp_rows > 1 ? (threadIdx.x & 31) / row_lanes : 0));
+}
+
 template <int pass = 0> __device__ __forceinline__ void copy_rows(const copier &c, u32 to, const char *first)
 {
     if constexpr (pass < passes) {
-        bool inside = rows % pass_rows == 0 || (pass + 1) * pass_rows <= rows ||
-                      (int)(threadIdx.x / row_lanes) + pass * pass_rows < rows;
 #if LAC_PACKED
-        u32 column = __shfl_sync(0xffffffffu, c.column, pass * warp_rows + (warp_rows > 1 ? (threadIdx.x & 31) / row_lanes : 0));
-        if (inside && column != 0xffffffffu) copy_row<pass>(c, to, c.x + column * c.pitch);
+        u32 column = column_of(c, pass);
+        if (has_row(pass) && column != 0xffffffffu) copy_row<pass>(c, to, c.x + column * c.pitch);
 #else
-        if (inside) copy_row<pass>(c, to, first + pass * (pass_rows * c.pitch));
+        if (has_row(pass)) copy_row<pass>(c, to, first + pass * (pass_rows * c.pitch));
 #endif
         copy_rows<pass + 1>(c, to, first);
     }
@@ -193,8 +237,10 @@ template <int base, int at = 0> __device__ __forceinline__ void copy_record(u32 
 
 /* Starts the copies of the next step into the stage that begins at byte `stage`. Its column has been read; that of the step after
  * it is read here, unless the caller has it already. */
-__device__ __forceinline__ void copy_step(copier &c, const char *shared, u32 stage, bool read_column = true)
+__device__ __forceinline__ void copy_step(copier &c, const lac_gpu_call &call, const lac_strict_weight &weight, const char *shared,
+                                          u32 stage, bool read_column = true)
 {
+    if (!LAC_X_ALIGNED) copier_aim(c, call, weight, shared); /* copies by 4 bytes need more registers than there are: take aim anew */
     u32 to = c.shared_x + stage;
     keep(to);
     copy_rows(c, to, c.x + c.column * c.pitch);
@@ -260,38 +306,11 @@ __device__ __forceinline__ void store_run(const lac_gpu_call &call, const lac_st
         if (stored[i]) lac_store(call, token + i * step_m, output[i], v[i]);
 }
 
-/* Which tile, and which part of it, a thread works on. */
-struct place {
-    int tile_m, tile_n, rank; /* of the block                */
-    int slice, warp_n, warp_m, lane;
-};
-
-/* Read anew wherever it is wanted: none of it should hold a register while the block multiplies. */
-__device__ __forceinline__ place find_place(const lac_strict_weight &weight)
-{
-    int block, thread;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    place p;
-    /* Tiles that run at the same time share rows of X and records of W: group_m tiles of tokens, then the next outputs. */
-    int tile = block / LAC_SPLIT, group = tile / (weight.group_m * weight.blocks);
-    int in_group = tile - group * (weight.group_m * weight.blocks), width = min(weight.group_m, weight.tiles_m - group * weight.group_m);
-    p.tile_n = in_group / width;
-    p.tile_m = group * weight.group_m + in_group - p.tile_n * width;
-    p.rank = block % LAC_SPLIT;
-    int warp = thread >> 5;
-    p.lane = thread & 31;
-    p.slice = slices == 1 ? 0 : warp / (LAC_WARPS_N * LAC_WARPS_M);
-    p.warp_n = warp / LAC_WARPS_M % LAC_WARPS_N;
-    p.warp_m = warp % LAC_WARPS_M;
-    return p;
-}
-
 #if LAC_ROWWISE
 /* Every row of W has columns of its own: a lane's tokens of one row of X meet a single weight, so shared memory is the bound. A
  * step's weights and offsets are [LAC_WARPS_N][LAC_THREAD_N][LAC_SLOTS], read four at a time by all lanes at once. */
-__device__ __forceinline__ void multiply_rows(float (&sum)[thread_n][thread_m], copier &c, const lac_strict_weight &weight,
-                                              const char *shared, int left)
+__device__ __forceinline__ void multiply_rows(float (&sum)[thread_n][thread_m], copier &c, const lac_gpu_call &call,
+                                              const lac_strict_weight &weight, const char *shared, int left)
 {
     const place here = find_place(weight);
     const u32 lane_x = (u32)(here.warp_m * warp_m + lane_m(here.lane) * 4) * 4;
@@ -299,7 +318,7 @@ __device__ __forceinline__ void multiply_rows(float (&sum)[thread_n][thread_m], 
     for (u32 stage = 0; left > 0; --left) {
         lac_copy_wait<stages - 2>();
         __syncthreads();
-        if (left >= stages) copy_step(c, shared, stage ? stage - stage_bytes : (stages - 1) * stage_bytes);
+        if (left >= stages) copy_step(c, call, weight, shared, stage ? stage - stage_bytes : (stages - 1) * stage_bytes);
         lac_copy_commit();
         const char *x = shared + stage + lane_x, *w = shared + stage + warp_w;
 #pragma unroll
@@ -323,8 +342,8 @@ __device__ __forceinline__ void multiply_rows(float (&sum)[thread_n][thread_m], 
     }
 }
 #else
-__device__ __forceinline__ void multiply_vectors(float (&sum)[thread_n][thread_m], copier &c, const lac_strict_weight &weight,
-                                                 const char *shared, int step, int left)
+__device__ __forceinline__ void multiply_vectors(float (&sum)[thread_n][thread_m], copier &c, const lac_gpu_call &call,
+                                                 const lac_strict_weight &weight, const char *shared, int step, int left)
 {
     const place here = find_place(weight);
     /* Offsets into shared memory: this lane's tokens, its outputs, its warp's offsets (from the fifth on), in the stage
@@ -347,38 +366,33 @@ __device__ __forceinline__ void multiply_vectors(float (&sum)[thread_n][thread_m
     fragment f[2];
     load_fragment(f[0], shared, lane_x + offset[0], lane_w);
 
-    for (; left > 0; --left) {
-        u32 x = stage + lane_x, w = stage + lane_w, o = stage + lane_o;
-#if LAC_UNEVEN
-        const u32 next_count = *(const u32 *)(shared + o + slice_slots * 4);
-#endif
-#pragma unroll 1
-        for (u32 group = 0; group < count; group += LAC_UNROLL) {
+    constexpr bool whole = !LAC_UNEVEN && LAC_UNROLL == slice_slots; /* the slots of a step are unrolled, all of them */
+    for (u32 group = 0; left > 0; --left) {
+        do {
+            u32 at = whole ? 0 : group; /* the slot that is s = 0; in the next stage it may lie before the first */
 #pragma unroll
             for (int s = 0; s < LAC_UNROLL; ++s) {
-                if (s == LAC_UNROLL - 1 && group == count - LAC_UNROLL) { /* on to the next stage */
+                if (s == LAC_UNROLL - 1 && (whole || at == count - LAC_UNROLL)) { /* on to the next stage */
+#if LAC_UNEVEN
+                    count = *(const u32 *)(shared + stage + lane_o + slice_slots * 4);
+#endif
                     stage = stage == (stages - 1) * stage_bytes ? 0 : stage + stage_bytes;
-                    x = stage + lane_x - (LAC_EVERY ? LAC_UNROLL * row_bytes : 0);
-                    w = stage + lane_w - (u32)LAC_UNROLL * block_n * 4;
+                    at = 0u - LAC_UNROLL;
                     lac_copy_wait<stages - 2>();
                     __syncthreads();
                 }
-                load_fragment(f[(s + 1) % 2], shared, x + (LAC_EVERY ? (s + 1) * row_bytes : offset[(s + 1) % 4]),
-                              w + (s + 1) * block_n * 4);
-                if (!LAC_EVERY && s % 4 == 2) load_offsets(offset, shared + o + (s - 2) * 4); /* of the 4 slots after these */
-                if (s == 0 && group == 0) {
-                    if (left >= stages) copy_step(c, shared, stage ? stage - stage_bytes : (stages - 1) * stage_bytes);
+                load_fragment(f[(s + 1) % 2], shared, stage + lane_x + (LAC_EVERY ? (at + s + 1) * row_bytes : offset[(s + 1) % 4]),
+                              stage + lane_w + (at + s + 1) * (block_n * 4));
+                if (!LAC_EVERY && s % 4 == 2) /* of the 4 slots after these */
+                    load_offsets(offset, shared + stage + lane_o + (at + s - 2) * 4);
+                if (s == 0 && at == 0) {
+                    if (left >= stages) copy_step(c, call, weight, shared, stage ? stage - stage_bytes : (stages - 1) * stage_bytes);
                     lac_copy_commit();
                 }
                 multiply(sum, f[s % 2]);
             }
-            if (LAC_EVERY) x += LAC_UNROLL * row_bytes;
-            w += LAC_UNROLL * block_n * 4;
-            o += LAC_UNROLL * 4;
-        }
-#if LAC_UNEVEN
-        count = next_count;
-#endif
+            group = at + LAC_UNROLL;
+        } while (!whole && group);
     }
 }
 #endif
@@ -407,7 +421,7 @@ extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
         for (int j = 0; j < thread_m; ++j) sum[i][j] = 0.0f;
 
     if (step < last) {
-        copier c = copier_begin(call, weight, shared, find_place(weight).tile_m * block_m, step);
+        copier c = copier_begin(call, weight, shared, step);
         u32 columns[stages]; /* read side by side: at a cold start each takes a microsecond */
 #pragma unroll
         for (int s = 0; s < stages; ++s) {
@@ -417,14 +431,14 @@ extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
 #pragma unroll
         for (int s = 0; s < stages - 1; ++s) {
             c.column = columns[s];
-            if (step + s < last) copy_step(c, shared, s * stage_bytes, false);
+            if (step + s < last) copy_step(c, call, weight, shared, s * stage_bytes, false);
             lac_copy_commit();
         }
         c.column = columns[stages - 1];
 #if LAC_ROWWISE
-        multiply_rows(sum, c, weight, shared, last - step);
+        multiply_rows(sum, c, call, weight, shared, last - step);
 #else
-        multiply_vectors(sum, c, weight, shared, step, last - step);
+        multiply_vectors(sum, c, call, weight, shared, step, last - step);
 #endif
     }
 
