@@ -76,7 +76,7 @@ const lac_kernel lac_cuda_kernels[] = {
     {.info = {.size = sizeof(lac_kernel_info),
               .name = "cuda_spmv_mma",
               .device = LAC_DEVICE_KIND_CUDA,
-              .summary = "1 to 16 tokens in 16 bits: the weight streamed once, spread into dense fragments for mma.sync",
+              .summary = "2 to 16 tokens in 16 bits: the weight streamed once, spread into dense fragments for mma.sync",
               .families = ALL_FAMILIES,
               .weight_dtypes = HALF_DTYPES,
               .x_dtypes = HALF_DTYPES,

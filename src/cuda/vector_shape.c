@@ -212,7 +212,8 @@ bool lac_vector_shape_make(const lac_problem *problem, bool mma, lac_vector_shap
     s.wide = !narrow || s.tokens <= 2;
     lower_pattern(w, &s);
     if (mma) {
-        if (target->arch < 80 || !narrow || o->x_dtype != w->dtype || !choose_mma_step(&s)) return false;
+        /* For one token the gather is as fast, and takes any dtype. */
+        if (s.tokens < 2 || target->arch < 80 || !narrow || o->x_dtype != w->dtype || !choose_mma_step(&s)) return false;
     } else {
         /* Short steps where many tokens want the registers, and where a row block is shared by many warps. */
         choose_gather_step(&s, s.tokens > 8 || has_few_rows(w, target));
