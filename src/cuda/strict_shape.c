@@ -76,7 +76,7 @@ int64_t lac_strict_vectors(const lac_strict_facts *f, int list_n)
 int lac_strict_unroll(const lac_strict_shape *s)
 {
     if (s->uneven) return 4;
-    int share = s->slots / s->slices, most = s->thread_n * s->thread_m > 64 ? 12 : 16;
+    int share = s->slots / s->slices, most = s->every ? 8 : s->thread_n * s->thread_m > 64 ? 12 : 16;
     for (int u = most; u > 4; u -= 4)
         if (share % u == 0) return u;
     return 4;
@@ -220,7 +220,8 @@ static void consider(search *best, lac_strict_shape s)
     const lac_strict_facts *f = best->facts;
     s.uneven = is_uneven(f, s.slots);
     /* 512 threads of 64 sums have no registers left for a loop around the unrolled slots. */
-    if (!s.uneven && !s.rowwise && s.thread_n * s.thread_m == 64 && lac_strict_unroll(&s) != s.slots / s.slices) return;
+    if (!s.uneven && !s.rowwise && !s.every && s.thread_n * s.thread_m == 64 && lac_strict_unroll(&s) != s.slots / s.slices)
+        return;
     double columns = step_columns(f, s.slots), used = columns;
     if (s.packed) {
         s.rows = packed_rows(f, &s, columns, &used);

@@ -240,7 +240,7 @@ template <int base, int at = 0> __device__ __forceinline__ void copy_record(u32 
 __device__ __forceinline__ void copy_step(copier &c, const lac_gpu_call &call, const lac_strict_weight &weight, const char *shared,
                                           u32 stage, bool read_column = true)
 {
-    if (!LAC_X_ALIGNED) copier_aim(c, call, weight, shared); /* copies by 4 bytes need more registers than there are: take aim anew */
+    if (!LAC_X_ALIGNED) copier_aim(c, call, weight, shared); /* anew: copies by 4 bytes need every register */
     u32 to = c.shared_x + stage;
     keep(to);
     copy_rows(c, to, c.x + c.column * c.pitch);
@@ -414,14 +414,9 @@ extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
             last = begin + (int)((i64)all * (here.rank + 1) / LAC_SPLIT);
         }
     }
-    float sum[thread_n][thread_m];
-#pragma unroll
-    for (int i = 0; i < thread_n; ++i)
-#pragma unroll
-        for (int j = 0; j < thread_m; ++j) sum[i][j] = 0.0f;
-
+    copier c;
     if (step < last) {
-        copier c = copier_begin(call, weight, shared, step);
+        c = copier_begin(call, weight, shared, step);
         u32 columns[stages]; /* read side by side: at a cold start each takes a microsecond */
 #pragma unroll
         for (int s = 0; s < stages; ++s) {
@@ -435,12 +430,17 @@ extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
             lac_copy_commit();
         }
         c.column = columns[stages - 1];
-#if LAC_ROWWISE
-        multiply_rows(sum, c, call, weight, shared, last - step);
-#else
-        multiply_vectors(sum, c, call, weight, shared, step, last - step);
-#endif
     }
+    float sum[thread_n][thread_m];
+#pragma unroll
+    for (int i = 0; i < thread_n; ++i)
+#pragma unroll
+        for (int j = 0; j < thread_m; ++j) sum[i][j] = 0.0f;
+#if LAC_ROWWISE
+    if (step < last) multiply_rows(sum, c, call, weight, shared, last - step);
+#else
+    if (step < last) multiply_vectors(sum, c, call, weight, shared, step, last - step);
+#endif
 
     const place here = find_place(weight);
     const int lane = here.lane;
