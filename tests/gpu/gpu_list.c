@@ -164,6 +164,14 @@ static int count_programs(asking *a, const gpu_row *row, int pattern, uint64_t *
     return fresh;
 }
 
+/* The first rows of all kernels, then the second ones: where time is short, all kernels get some. */
+static int compare_rows(const void *a, const void *b)
+{
+    const gpu_row *left = a, *right = b;
+    return left->index != right->index ? (left->index > right->index) - (left->index < right->index)
+                                       : strcmp(left->kernel, right->kernel);
+}
+
 void gpu_list_make(const char *arch, const char *prefix, int most, gpu_list *list)
 {
     *list = (gpu_list){0};
@@ -188,6 +196,7 @@ void gpu_list_make(const char *arch, const char *prefix, int most, gpu_list *lis
             list->programs += count_programs(&a, row, fixed[j].value[PATTERN], seen, list->programs);
         }
     }
+    if (list->count) qsort(list->rows, (size_t)list->count, sizeof *list->rows, compare_rows);
     free(fixed);
     free(seen);
     free_weights(&a);

@@ -12,7 +12,8 @@ enum { MOST_WORKERS = 64, MOST_FAILURES = 20 };
 
 /* What the processes share. */
 typedef struct board {
-    atomic_int next, done;
+    atomic_int next, taken, done;
+    double deadline;                  /* 0: none */
     atomic_int current[MOST_WORKERS]; /* the row that a worker has under way; -1: none */
     lac_device_info info;
     int found;
@@ -69,6 +70,8 @@ static void work(board *b, const gpu_list *list, int shapes, int self, const cha
         char name[128];
         snprintf(name, sizeof name, "%s:%d", row->kernel, row->index);
         if (only && strcmp(only, name) != 0) continue;
+        if (b->deadline > 0 && now() > b->deadline) break;
+        atomic_fetch_add(&b->taken, 1);
         atomic_store(&b->current[self], i);
         gpu_row_run(device, row, shapes);
         atomic_store(&b->current[self], -1);
@@ -101,11 +104,12 @@ static void report(const board *b, const gpu_list *list, int self, int status)
                 list->rows[at].index);
 }
 
-gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only)
+gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, int seconds)
 {
     board *b = board_make();
     gpu_results results = {0};
     double begin = now();
+    if (seconds > 0) b->deadline = begin + seconds;
     pid_t children[MOST_WORKERS] = {0};
     if (workers > MOST_WORKERS) workers = MOST_WORKERS;
     if (workers == 0) work(b, list, shapes, 0, only);
@@ -124,6 +128,7 @@ gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const
         children[self] = start(b, list, shapes, self, only);
         ++running;
     }
+    results.taken = atomic_load(&b->taken);
     results.done = atomic_load(&b->done);
     results.seconds = now() - begin;
     munmap(b, sizeof *b);

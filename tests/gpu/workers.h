@@ -6,6 +6,7 @@
 #include "gpu/gpu_case.h"
 
 typedef struct gpu_results {
+    int taken;  /* rows that were begun                              */
     int done;   /* rows that passed                                  */
     int failed; /* rows that did not                                 */
     double seconds;
@@ -15,7 +16,8 @@ typedef struct gpu_results {
  * and `info` tells of it; otherwise `info->note` says what is missing. */
 int gpu_probe(lac_device_info *info);
 
-/* Runs all rows in `workers` processes; in this one when that is 0. `only` is "KERNEL:ROW", or NULL for all. */
-gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only);
+/* Runs all rows in `workers` processes; in this one when that is 0. `only` is "KERNEL:ROW", or NULL for all. After `seconds`,
+ * unless that is 0, no row is begun any more. */
+gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, int seconds);
 
 #endif
