@@ -9,7 +9,11 @@
 enum { MOST_STAGES = 12, MOST_PARTS = 8, LEAST_HEIGHT = 16, BARRIER_BYTES = 1024 };
 
 /* A tile's epilogue, which no copy hides, and the first stages of a block. */
-static const double TILE_SECONDS = 1.2e-6, FILL_SECONDS = 2.0e-6;
+static const double TILE_SECONDS = 2.5e-6, FILL_SECONDS = 3.0e-6;
+
+/* Of the bound's rate, what the kernels reached on an H200. The rate of L2 is that of cp.async, which the copy engine of the
+ * streaming kernel exceeds. */
+static const double DENSE_EFFICIENCY = 0.93, SPARSE_EFFICIENCY = 0.97, STREAM_EFFICIENCY = 1.15;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -71,12 +75,14 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     double partial = s->parts > 1 ? tiles * s->parts * s->tile_outputs * s->tile_tokens * 4.0 : 0.0;
     bool as_is = streams && (o->x_layout == LAC_LAYOUT_TOKEN_MAJOR ? problem->weight->k_in : problem->m) % 8 == 0;
     double turned = as_is ? 0.0 : 2.0 * (double)lac_gather_turned_bytes(problem);
-    /* Each warpgroup reads W's rows once for each product and X's rows once for each 64 outputs. */
-    double read =
-        stages * (s->tile_outputs / 64.0 * lac_gather_x_stage(s) + (double)s->tile_tokens / s->width * lac_gather_w_stage(s));
+    /* Each warpgroup reads W's rows once for each product and X's rows once for each 64 outputs; the tensor cores' reads go
+     * on beside the copies' writes about half of the time. */
+    double read = 0.5 * stages *
+                  (s->tile_outputs / 64.0 * lac_gather_x_stage(s) + (double)s->tile_tokens / s->width * lac_gather_w_stage(s));
     double written = stages * (lac_gather_x_stage(s) + lac_gather_w_stage(s));
     double clusters = floor((double)rates->multiprocessors / s->cluster);
     double waves = ceil(tiles * s->parts / s->cluster / clusters);
+    double efficiency = streams ? STREAM_EFFICIENCY : sparse ? SPARSE_EFFICIENCY : DENSE_EFFICIENCY;
     lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
                          .l2_bytes = pulled,
                          .shared_bytes = read + written,
@@ -85,7 +91,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                          .blocks = tiles * s->parts,
                          .blocks_at_once = clusters * s->cluster,
                          .fill_seconds = turned / rates->memory + waves * TILE_SECONDS + FILL_SECONDS,
-                         .efficiency = 0.85,
+                         .efficiency = efficiency,
                          .launches = 1 + (turned > 0.0) + (s->parts > 1)};
     return lac_model_gpu_cost(rates, &work);
 }
@@ -123,22 +129,22 @@ static void consider(const lac_problem *problem, lac_gather_shape shape, bool *f
 
 bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost)
 {
-    /* Outputs x tokens of a tile, and tokens of one product. Both warpgroups have all tokens, or half of
-     * them each where there are only 64 outputs. */
+    /* Outputs x tokens of a tile, and tokens of one product. Both warpgroups have all tokens, or half of them each where there
+     * are only 64 outputs. A cluster pays where X is shared, or where W is and the copies of X are bound by L2 (64 outputs):
+     * elsewhere blocks lose more by waiting for each other than they save. */
     static const struct {
         int outputs, tokens, width;
-    } tiles[] = {{128, 256, 256}, {64, 512, 256}, {256, 128, 128}, {128, 128, 128},
-                 {64, 256, 128},  {256, 64, 64},  {128, 64, 64},   {64, 128, 64}};
+    } tiles[] = {{128, 256, 256}, {64, 512, 256}, {128, 128, 128}, {64, 256, 128}, {128, 64, 64}, {64, 128, 64}};
     const lac_weight *w = problem->weight;
     const lac_geometry *g = &w->geometry;
     if (problem->m == 0 || g->n == 0 || !takes(w, kind)) return false;
     bool found = false, shared = w->pattern.family == LAC_FAMILY_ELEMENT;
-    lac_gather_shape shape = {.kind = kind, .rows = kind == LAC_GATHER_DENSE ? 32 : 64, .parts = 1};
+    lac_gather_shape shape = {.kind = kind, .rows = 64, .parts = 1};
     shape.height = shared ? g->n : g->unit_n;
     shape.groups = shared ? 1 : g->row_groups;
     shape.most_stages = ceil_div(rows_of(w), shape.rows);
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i)
-        for (int cluster = 2; cluster >= 1; --cluster) {
+        for (int cluster = kind == LAC_GATHER_STREAM || tiles[i].outputs == 64 ? 2 : 1; cluster >= 1; --cluster) {
             shape.tile_outputs = tiles[i].outputs;
             shape.tile_tokens = tiles[i].tokens;
             shape.width = tiles[i].width;

@@ -6,7 +6,7 @@
  *               neighbouring outputs of the same tokens, and W by bulk copies
  *   full[stage]: 1 for the bytes of X and W.
  *
- * X feature-major comes in boxes of 64 rows x 64 tokens, token-major in boxes of 64 inputs x a share of the tokens; what lies
+ * X feature-major comes in boxes of LAC_ROWS rows x 64 tokens, token-major in boxes of LAC_ROWS inputs x a share of the tokens; what lies
  * outside is zero. Preconditions: X and its rows aligned to 16 bytes. Bottleneck: shared memory, whose rows of X every
  * warpgroup reads at the tensor cores' full speed while the next ones are written; then L2. */
 #define LAC_SHARES_X 1
@@ -20,11 +20,11 @@
 __device__ __forceinline__ void lac_stream_x(const lac_tensor_map *map, u32 stage, u32 barrier, int row, int token)
 {
     const int mine = LAC_CLUSTER > 1 ? (int)lac_cluster_rank() * LAC_SHARE : 0;
-    const u32 mask = (1u << LAC_CLUSTER) - 1, to = stage + mine * 128;
+    const u32 mask = (1u << LAC_CLUSTER) - 1, to = stage + mine * (LAC_ROWS * 2);
 #if LAC_TURNED
 #pragma unroll
     for (int block = 0; block < LAC_SHARE; block += 64)
-        lac_copy_tensor(to + block * 128, map, token + mine + block, row, barrier, mask);
+        lac_copy_tensor(to + block * (LAC_ROWS * 2), map, token + mine + block, row, barrier, mask);
 #else
     lac_copy_tensor(to, map, row, token + mine, barrier, mask);
 #endif

@@ -300,20 +300,31 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             for (int i = 0; i < LAC_SUMS; i++) sum[b][i] = 0.0f;
             lac_wgmma_results(sum[b]); /* keeps the zeroes here, before the first product */
         }
+#if !LAC_SPARSE
         u32 before = slot;
+#endif
         for (int stage = item.begin; stage < item.end; stage++) {
             lac_barrier_wait(full + 8 * slot, parity);
             if (LAC_GATHERS) lac_async_fence(); /* the copy engine's writes need none */
             lac_stage_products(sum, stages + slot * LAC_STAGE, threadIdx.x >> 7);
+#if LAC_SPARSE
+            /* The tensor cores take the places out of a register, which the next stage's must not replace under them. The other
+             * warpgroup keeps them busy meanwhile. */
+            lac_wgmma_wait<0>();
+            lac_stage_release(empty, slot);
+#else
             lac_wgmma_wait<1>();
             if (stage > item.begin) lac_stage_release(empty, before);
             before = slot;
+#endif
             if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
         }
         lac_wgmma_wait<0>();
 #pragma unroll
         for (int b = 0; b < LAC_BLOCKS; b++) lac_wgmma_results(sum[b]);
+#if !LAC_SPARSE
         if (item.begin < item.end) lac_stage_release(empty, before);
+#endif
         index += gridDim.x / LAC_CLUSTER;
         more = lac_item_of(args, index, next); /* on its way while this tile is written */
 #if LAC_PARTS > 1
