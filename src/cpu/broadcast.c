@@ -5,12 +5,13 @@
  *     values   [panel][slot][lanes * vectors]    in the weight's own dtype, read front to back
  *     columns  [row group][slot]                 stored columns, blocks of unit_k inputs written out
  *
- * Executing packs X (panel.h), then goes: item of panels -> block of slots -> tile of tokens -> panel. What a block needs of
+ * Executing packs X (panel.h), a tile at a time where threads share out the tokens, then goes: item of panels -> block of slots -> tile of tokens -> panel. What a block needs of
  * a tile's X is gathered from the first-level cache; the weights, read front to back, come from the second, where the item's
  * block stays over all tiles. While a block is worked on, the next one is asked for from memory, a part with each tile.
  * Sums live in the thread's scratch between blocks, so Y is written once and C may be Y.
  *
  * Workspace:  packed panel of tokens | for each thread: sums [panel of the item][token of the panel][width]
+ *             or, for each thread: packed tile of tokens | sums [panel of the item][token of the tile][width]
  * Bottleneck: the FMA pipes; with few tokens, reading W from memory, which happens once. */
 #include "cpu/broadcast.h"
 
@@ -47,6 +48,7 @@ typedef struct broadcast_state {
 } broadcast_state;
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static uint64_t rounded_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /* Every row of a row group reads the same columns; narrower groups than half a vector waste its lanes. */
 bool lac_cpu_broadcast_applies(const lac_problem *problem)
@@ -95,6 +97,14 @@ static lac_cpu_panel first_panel(const lac_problem *problem)
     return panel;
 }
 
+/* The tiles of all tokens, where threads share these out. */
+static lac_cpu_panel every_token(const lac_problem *problem)
+{
+    lac_cpu_panel all = {.tokens = problem->m};
+    cut_tokens(problem->kernel->config, &all);
+    return all;
+}
+
 /* ---- blocking */
 
 /* Panels that a row group of `rows` rows is cut into, and all of them. */
@@ -113,15 +123,16 @@ static int64_t clamp(int64_t value, int64_t least, int64_t most) { return value 
 
 /* How work is cut. The weights of an item's block take half of the second-level cache at most, its sums a quarter. */
 typedef struct blocking {
-    int tile;        /* tokens in the widest tile           */
-    int64_t tiles;   /* in the largest panel of tokens      */
-    int64_t slots;   /* in a block                          */
-    int64_t panels;  /* in an item                          */
-    int64_t items;   /* in all                              */
-    uint64_t floats; /* of the sums of an item              */
+    int tile;            /* tokens in the widest tile           */
+    int64_t tiles;       /* in the largest panel of tokens      */
+    int64_t slots;       /* in a block                          */
+    int64_t panels;      /* in an item                          */
+    int64_t items;       /* in all                              */
+    bool by_tokens;      /* threads share out tokens, a tile at a time      */
+    uint64_t sums_bytes; /* of an item, in whole lines                  */
 } blocking;
 
-static blocking blocking_of(const lac_problem *problem)
+static blocking blocking_by(const lac_problem *problem, bool by_tokens)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
     const lac_weight *w = problem->weight;
@@ -130,8 +141,8 @@ static blocking blocking_of(const lac_problem *problem)
     int64_t l1 = device->l1_bytes ? (int64_t)device->l1_bytes : 32768;
     int64_t l2 = device->l2_bytes ? (int64_t)device->l2_bytes : 1 << 20;
     int64_t width = (int64_t)unit->broadcast_vectors * unit->lanes, panels = panel_count(unit, g);
-    lac_cpu_panel tokens = first_panel(problem);
-    blocking b = {.tile = tokens.tile, .tiles = tokens.tiles};
+    lac_cpu_panel tokens = by_tokens ? every_token(problem) : first_panel(problem);
+    blocking b = {.tile = tokens.tile, .tiles = tokens.tiles, .by_tokens = by_tokens};
     double density = (double)w->kept / ((double)g->n * (double)g->k + 1.0);
     int64_t span = l1 / 4 / ((int64_t)sizeof(float) * b.tile); /* columns */
     b.slots = clamp((int64_t)((double)span * density), LEAST_BLOCK_SLOTS, MOST_BLOCK_SLOTS);
@@ -139,9 +150,20 @@ static blocking blocking_of(const lac_problem *problem)
     int64_t by_weights = l2 / 2 / (b.slots * width * (int64_t)lac_dtype_size(w->dtype));
     int64_t by_sums = l2 / 4 / ((int64_t)sizeof(float) * b.tiles * b.tile * width);
     b.panels = clamp(smaller(by_weights, by_sums), 1, share);
+    if (by_tokens) { /* sums go no further than the first-level cache; one block where a tile leaves room for more */
+        b.panels = clamp(l1 / 4 / ((int64_t)sizeof(float) * b.tile * width), 1, panels > 0 ? panels : 1);
+        if (g->k * b.tile * (int64_t)sizeof(float) <= l1 / 2) b.slots = MOST_BLOCK_SLOTS;
+    }
     b.items = (panels + b.panels - 1) / b.panels;
-    b.floats = (uint64_t)(b.panels * b.tiles * b.tile * width);
+    b.sums_bytes = rounded_up((uint64_t)(b.panels * (by_tokens ? 1 : b.tiles) * b.tile * width) * sizeof(float));
     return b;
+}
+
+static blocking blocking_of(const lac_problem *problem)
+{
+    const lac_weight *w = problem->weight;
+    uint64_t bytes = (uint64_t)w->kept * lac_dtype_size(w->dtype);
+    return blocking_by(problem, lac_cpu_shares_tokens(problem, bytes, every_token(problem).tiles));
 }
 
 /* ---- preparing */
@@ -178,8 +200,6 @@ typedef struct sizes {
     uint64_t columns; /* entries */
     uint64_t values;  /* bytes   */
 } sizes;
-
-static uint64_t rounded_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static sizes measure(const lac_cpu_unit *unit, const lac_weight *w)
 {
@@ -254,10 +274,14 @@ void lac_cpu_broadcast_release(void *state)
 
 /* ---- executing */
 
+/* Enough for either way: dense.c asks with the sparse weight, and runs with the dense one. */
 size_t lac_cpu_broadcast_workspace(const lac_problem *problem)
 {
-    blocking b = blocking_of(problem);
-    return lac_cpu_packed_bytes(problem, b.tile) + (uint64_t)problem->options.threads * b.floats * sizeof(float);
+    const uint64_t threads = (uint64_t)problem->options.threads;
+    blocking one = blocking_by(problem, false), other = blocking_by(problem, true);
+    uint64_t by_outputs = lac_cpu_packed_bytes(problem, one.tile) + threads * one.sums_bytes;
+    uint64_t by_tokens = threads * (lac_cpu_tile_bytes(problem, other.tile) + other.sums_bytes);
+    return by_outputs > by_tokens ? by_outputs : by_tokens;
 }
 
 /* Panels [first, last) over all tiles of the packed tokens. */
@@ -328,23 +352,51 @@ static void multiply_block(const item *it, int64_t from)
     }
 }
 
+static void finish(const item *it, int64_t p, int64_t tile)
+{
+    const panel_of_w *panel = &it->state->panels[p];
+    lac_cpu_tile result = {.first_row = panel->first_row,
+                           .rows = panel->rows,
+                           .first_token = lac_cpu_tile_first(it->tokens, tile),
+                           .sums = sums_of(it, p, tile),
+                           .row_stride = 1,
+                           .token_stride = (int64_t)panel->vectors * it->state->unit->lanes};
+    lac_cpu_finish_tile(it->state->unit, it->problem, it->call, it->tokens, &result);
+}
+
 static void run_item(const item *it)
 {
     int64_t most = 0;
     for (int64_t p = it->first; p < it->last; ++p)
         if (it->state->panels[p].slots > most) most = it->state->panels[p].slots;
     for (int64_t from = 0; from == 0 || from < most; from += it->slots) multiply_block(it, from);
-    for (int64_t p = it->first; p < it->last; ++p) {
-        const panel_of_w *panel = &it->state->panels[p];
-        int width = panel->vectors * it->state->unit->lanes;
-        for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) {
-            lac_cpu_tile result = {.first_row = panel->first_row,
-                                   .rows = panel->rows,
-                                   .first_token = lac_cpu_tile_first(it->tokens, tile),
-                                   .sums = sums_of(it, p, tile),
-                                   .row_stride = 1,
-                                   .token_stride = width};
-            lac_cpu_finish_tile(it->state->unit, it->problem, it->call, it->tokens, &result);
+    for (int64_t p = it->first; p < it->last; ++p)
+        for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) finish(it, p, tile);
+}
+
+/* All of W against the tiles of all tokens, each thread its own tiles. */
+static void run_by_tokens(const lac_problem *problem, const broadcast_state *state, const lac_call *call, const blocking *b)
+{
+    const lac_cpu_panel all = every_token(problem);
+    const int threads = problem->options.threads;
+    const uint64_t tile_bytes = lac_cpu_tile_bytes(problem, all.tile);
+    LAC_OMP(omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1))
+    for (int64_t tile = 0; tile < all.tiles; ++tile) {
+        char *own = (char *)call->workspace + (uint64_t)lac_parallel_number() * (tile_bytes + b->sums_bytes);
+        const lac_cpu_panel tokens = lac_cpu_tile_panel(&all, tile, (float *)(void *)own);
+        lac_cpu_pack(state->unit, problem, call, &tokens);
+        for (int64_t i = 0; i < b->items; ++i) {
+            item it = {.state = state,
+                       .problem = problem,
+                       .call = call,
+                       .tokens = &tokens,
+                       .first = i * b->panels,
+                       .last = smaller((i + 1) * b->panels, state->count),
+                       .slots = b->slots,
+                       .later = b->panels,
+                       .sums = (float *)(void *)(own + tile_bytes)};
+            lac_cpu_ask_ahead(problem, call, &all, tile + threads, i, b->items);
+            run_item(&it);
         }
     }
 }
@@ -353,15 +405,19 @@ lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opa
 {
     const broadcast_state *state = opaque;
     const blocking b = blocking_of(problem);
-    float *scratch = (float *)(void *)((char *)call->workspace + lac_cpu_packed_bytes(problem, b.tile));
+    char *scratch = (char *)call->workspace + lac_cpu_packed_bytes(problem, b.tile);
     const int threads = problem->options.threads;
+    if (b.by_tokens) {
+        run_by_tokens(problem, state, call, &b);
+        return LAC_STATUS_OK;
+    }
     for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(problem->m)) {
         lac_cpu_panel tokens = lac_cpu_panel_at(problem, call, b.tile, first);
         cut_tokens(state->unit, &tokens);
         const int64_t strips = lac_cpu_strips(problem, &tokens);
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
-            float *sums = scratch + (uint64_t)lac_parallel_number() * b.floats;
+            float *sums = (float *)(void *)(scratch + (uint64_t)lac_parallel_number() * b.sums_bytes);
             LAC_OMP(omp for schedule(static))
             for (int64_t strip = 0; strip < strips; ++strip) lac_cpu_pack_strip(state->unit, problem, call, &tokens, strip);
             LAC_OMP(omp for schedule(dynamic))

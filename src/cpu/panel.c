@@ -129,6 +129,67 @@ void lac_cpu_pack_strip(const lac_cpu_unit *unit, const lac_problem *problem, co
     pack_feature_major(problem, call, panel->first + first, tokens, begin, end, tile, out);
 }
 
+void lac_cpu_pack(const lac_cpu_unit *unit, const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel)
+{
+    const int64_t strips = lac_cpu_strips(problem, panel);
+    for (int64_t strip = 0; strip < strips; ++strip) lac_cpu_pack_strip(unit, problem, call, panel, strip);
+}
+
+/* ---- tiles of tokens, each by one thread */
+
+bool lac_cpu_shares_tokens(const lac_problem *problem, uint64_t weight_bytes, int64_t tiles)
+{
+    const int64_t threads = problem->options.threads;
+    uint64_t l2 = problem->device->info.l2_bytes ? problem->device->info.l2_bytes : 1 << 20;
+    return weight_bytes <= l2 / 2 && tiles > 1 && (tiles % threads == 0 || tiles >= 8 * threads);
+}
+
+uint64_t lac_cpu_tile_bytes(const lac_problem *problem, int tile)
+{
+    uint64_t bytes = (uint64_t)tile * (uint64_t)problem->weight->geometry.k * sizeof(float);
+    return (bytes / 64 + 1) * 64;
+}
+
+lac_cpu_panel lac_cpu_tile_panel(const lac_cpu_panel *panel, int64_t tile, float *packed)
+{
+    int64_t first = lac_cpu_tile_first(panel, tile);
+    int width = lac_cpu_tile_at(panel, first);
+    return (lac_cpu_panel){.first = panel->first + first,
+                           .tokens = smaller(panel->tokens - first, width),
+                           .tiles = 1,
+                           .tile = width,
+                           .packed = packed};
+}
+
+/* Lines of part `part` of `parts` of a row of `count` elements. */
+static void ask_for_row(const void *data, lac_dtype dtype, int64_t at, int64_t count, int64_t part, int64_t parts,
+                        bool to_write)
+{
+    enum { LINE = 64 };
+    const char *row = (const char *)data + (size_t)at * lac_dtype_size(dtype);
+    int64_t bytes = count * (int64_t)lac_dtype_size(dtype), begin = bytes * part / parts, end = bytes * (part + 1) / parts;
+    for (int64_t i = begin / LINE * LINE; i < end; i += LINE) {
+        if (to_write)
+            __builtin_prefetch(row + i, 1, 3);
+        else
+            __builtin_prefetch(row + i, 0, 3);
+    }
+}
+
+void lac_cpu_ask_ahead(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t tile, int64_t part,
+                       int64_t parts)
+{
+    const lac_plan_options *o = &problem->options;
+    if (tile >= panel->tiles) return;
+    lac_cpu_panel next = lac_cpu_tile_panel(panel, tile, NULL);
+    for (int64_t t = next.first; t < next.first + next.tokens; ++t) {
+        if (o->x_layout == LAC_LAYOUT_TOKEN_MAJOR)
+            ask_for_row(call->x, o->x_dtype, t * call->ldx, problem->weight->k_in, part, parts, false);
+        if (o->y_layout == LAC_LAYOUT_TOKEN_MAJOR)
+            ask_for_row(call->y, o->y_dtype, t * call->ldy, problem->weight->n_out, part, parts, true);
+    }
+}
+
 /* ---- sums */
 
 /* Four tokens in the compiler's own vector arithmetic, on whatever unit the build targets. */

@@ -35,6 +35,20 @@ uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile);
 /* The panel that begins at token `first` in tiles of `tile` tokens, its storage at the beginning of the call's workspace. */
 lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int tile, int64_t first);
 
+/* Where W is small and tokens are many, threads share out the tokens instead of the outputs: each packs a tile, multiplies it
+ * by all of W, which stays in its second-level cache, and finishes it. Nobody waits for anybody, and no two threads write
+ * into one line of Y, not even where outputs are shuffled. For a weight of so many bytes and tokens in so many tiles. */
+bool lac_cpu_shares_tokens(const lac_problem *problem, uint64_t weight_bytes, int64_t tiles);
+/* Bytes of one packed tile, a multiple of 64. */
+uint64_t lac_cpu_tile_bytes(const lac_problem *problem, int tile);
+/* One tile of a panel as a panel of its own, packed elsewhere. */
+lac_cpu_panel lac_cpu_tile_panel(const lac_cpu_panel *panel, int64_t tile, float *packed);
+/* Packs all columns of a panel. */
+void lac_cpu_pack(const lac_cpu_unit *unit, const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel);
+/* Asks memory for part `part` of `parts` of what tile `tile` of the panel, if there is one, will read of X and write of Y. */
+void lac_cpu_ask_ahead(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t tile, int64_t part,
+                       int64_t parts);
+
 /* The first token of a tile, within the panel; how many a tile that begins there has room for. */
 int64_t lac_cpu_tile_first(const lac_cpu_panel *panel, int64_t tile);
 int lac_cpu_tile_at(const lac_cpu_panel *panel, int64_t first_token);

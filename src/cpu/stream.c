@@ -99,6 +99,27 @@ static lac_cpu_panel panel_at(const lac_problem *problem, const lac_call *call, 
     return panel;
 }
 
+/* The tiles of all tokens, where threads share these out: as many for each, none wider than preparing knew. */
+static lac_cpu_panel every_token(const lac_problem *problem)
+{
+    const lac_cpu_unit *unit = problem->kernel->config;
+    int64_t vectors = ceil_divide(problem->m > 0 ? problem->m : 1, unit->lanes), threads = problem->options.threads;
+    int64_t tiles = ceil_divide(vectors, lac_cpu_stream_tile_vectors(problem)), equal = ceil_divide(tiles, threads) * threads;
+    if (tiles > 1 && equal <= vectors) tiles = equal;
+    int most = (int)ceil_divide(vectors, tiles);
+    return (lac_cpu_panel){.tokens = problem->m,
+                           .tiles = tiles,
+                           .tile = most * unit->lanes,
+                           .narrow = (most - 1) * unit->lanes,
+                           .narrow_tiles = tiles * most - vectors};
+}
+
+/* 4 bytes and a column of 2 for each weight. */
+static bool by_tokens(const lac_problem *problem)
+{
+    return lac_cpu_shares_tokens(problem, (uint64_t)problem->weight->kept * 6, every_token(problem).tiles);
+}
+
 /* Four items for each thread at least, so that they end together. */
 static int64_t item_rows(const lac_problem *problem)
 {
@@ -352,8 +373,15 @@ static int64_t sums_floats(const lac_problem *problem)
     return item_rows(problem) * ceil_divide(tokens, tile) * tile;
 }
 
+/* Bytes of what a thread has for itself where threads share out tokens: a packed tile, and the sums of an item. */
+static uint64_t own_bytes(const lac_problem *problem, int tile)
+{
+    return lac_cpu_tile_bytes(problem, tile) + rounded_up((uint64_t)item_rows(problem) * (uint64_t)tile * sizeof(float));
+}
+
 size_t lac_cpu_stream_workspace(const lac_problem *problem)
 {
+    if (by_tokens(problem)) return (uint64_t)problem->options.threads * own_bytes(problem, every_token(problem).tile);
     return lac_cpu_packed_bytes(problem, tile_tokens(problem)) +
            (uint64_t)problem->options.threads * (uint64_t)sums_floats(problem) * sizeof(float);
 }
@@ -420,6 +448,33 @@ static void finish_item(const item *it, const lac_call *call, int64_t first_toke
     }
 }
 
+static void run_item(item *it, const lac_call *call)
+{
+    it->first = it->number * it->state->item_strips;
+    it->last = smaller(it->first + it->state->item_strips, it->state->strips);
+    multiply_item(it);
+    for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) finish_item(it, call, lac_cpu_tile_first(it->tokens, tile));
+}
+
+/* All of W against the tiles of all tokens, each thread its own tiles. */
+static void run_by_tokens(const lac_problem *problem, const stream_state *s, const lac_call *call)
+{
+    const lac_cpu_panel all = every_token(problem);
+    const int threads = problem->options.threads;
+    LAC_OMP(omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1))
+    for (int64_t tile = 0; tile < all.tiles; ++tile) {
+        char *own = (char *)call->workspace + (uint64_t)lac_parallel_number() * own_bytes(problem, all.tile);
+        const lac_cpu_panel tokens = lac_cpu_tile_panel(&all, tile, (float *)(void *)own);
+        float *sums = (float *)(void *)(own + lac_cpu_tile_bytes(problem, all.tile));
+        lac_cpu_pack(problem->kernel->config, problem, call, &tokens);
+        for (int64_t i = 0; i < s->items; ++i) {
+            item it = {.state = s, .problem = problem, .tokens = &tokens, .number = i, .sums = sums};
+            lac_cpu_ask_ahead(problem, call, &all, tile + threads, i, s->items);
+            run_item(&it, call);
+        }
+    }
+}
+
 lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
 {
     const stream_state *s = opaque;
@@ -427,6 +482,10 @@ lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque
     float *scratch = (float *)(void *)((char *)call->workspace + lac_cpu_packed_bytes(problem, tile_tokens(problem)));
     const int threads = problem->options.threads;
     (void)threads; /* unused without OpenMP */
+    if (by_tokens(problem)) {
+        run_by_tokens(problem, s, call);
+        return LAC_STATUS_OK;
+    }
     for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(problem->m)) {
         const lac_cpu_panel tokens = panel_at(problem, call, first);
         const int64_t pieces = lac_cpu_strips(problem, &tokens);
@@ -438,10 +497,7 @@ lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque
             LAC_OMP(omp for schedule(dynamic))
             for (int64_t i = 0; i < s->items; ++i) {
                 item it = {.state = s, .problem = problem, .tokens = &tokens, .number = i, .sums = sums};
-                it.first = i * s->item_strips;
-                it.last = smaller(it.first + s->item_strips, s->strips);
-                multiply_item(&it);
-                for (int64_t tile = 0; tile < tokens.tiles; ++tile) finish_item(&it, call, lac_cpu_tile_first(&tokens, tile));
+                run_item(&it, call);
             }
         }
     }
