@@ -219,8 +219,9 @@ static void consider(search *best, lac_strict_shape s)
 {
     const lac_strict_facts *f = best->facts;
     s.uneven = is_uneven(f, s.slots);
-    /* 512 threads of 64 sums have no registers left for a loop around the unrolled slots. */
-    if (!s.uneven && !s.rowwise && !s.every && s.thread_n * s.thread_m == 64 && lac_strict_unroll(&s) != s.slots / s.slices)
+    /* 512 threads of 64 sums have no registers left: not for a loop around the unrolled slots, nor for counting uneven ones. */
+    if (s.thread_n * s.thread_m == 64 && !s.rowwise && !s.every &&
+        (s.uneven ? s.lanes_n == 4 : lac_strict_unroll(&s) != s.slots / s.slices))
         return;
     double columns = step_columns(f, s.slots), used = columns;
     if (s.packed) {
