@@ -109,7 +109,8 @@ static bool complete(const lac_problem *problem, lac_gather_shape *s)
         s->token_tiles = ceil_div(s->token_tiles, s->cluster) * s->cluster;
     int64_t room = (lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES) / (unsigned)lac_gather_stage(s);
     s->stages = room < MOST_STAGES ? (int)room : MOST_STAGES;
-    return s->stages >= 2 && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
+    int64_t turned = ceil_div(problem->weight->k_in, 64) * (lac_gather_turned_ld(problem) / 64); /* blocks of turn.cu */
+    return s->stages >= 2 && turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * s->most_stages < INT32_MAX / s->rows;
 }
 
