@@ -98,8 +98,8 @@ static lac_cost cost_of(const lac_problem *problem, const lac_window_shape *s)
     double w_tiles = (double)s->output_tiles * (double)s->windows * (double)lac_window_w_tile(s);
     double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
     double sums = s->width / 2.0 / (s->steps < chain ? s->steps : chain);
-    /* Eight gathered rows take half as long again as eight that lie in different banks. */
-    double gathered = LAC_WINDOW_SLOTS * 64 * 2 * planes * (s->variant.dense ? 1.0 : 1.5) + 4 * 32;
+    /* Eight gathered rows take longer than eight that lie in different banks. */
+    double gathered = LAC_WINDOW_SLOTS * 64 * 2 * planes * (s->variant.dense ? 1.0 : 1.4) + 4 * 32;
     /* wgmma reads W once for 64 tokens; mma.sync by every warp, but once for both of its products. */
     double weights = (double)lac_window_matrix_bytes(s) * (s->variant.mma ? 2 * planes : products);
     lac_gpu_work work = {.memory_bytes = x_tiles + w_tiles + y_bytes * (o->has_residual ? 2 : 1),
@@ -113,7 +113,9 @@ static lac_cost cost_of(const lac_problem *problem, const lac_window_shape *s)
                          .blocks = block_count(s),
                          .blocks_at_once = rates->multiprocessors,
                          .fill_seconds = other_seconds(problem, s, rates->memory),
-                         .efficiency = s->variant.mma ? 0.6 : 0.8,
+                         .efficiency = s->variant.mma ? 0.6
+                                       : planes == 2  ? 1.0
+                                                      : 0.9,
                          .launches = s->parts > 1 ? 3 : 2};
     return lac_model_gpu_cost(rates, &work);
 }
