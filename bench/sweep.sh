@@ -1,18 +1,19 @@
 #!/bin/sh
-# sweep.sh LACUNA FOLDER [SECONDS [THREADS]] - never slower than dense: every shape of bench/shapes, every family, at 50, 75
+# sweep.sh LACUNA FOLDER [SECONDS [THREADS [MIN_TIME]]] - never slower than dense: every shape of bench/shapes, every family, at 50, 75
 # and 87.5%, the planner's pick against the dense library. It runs in slices of one (n, k) each, and a slice that is done is
 # not run again: call it until it says that nothing is left (after a kill, remove FOLDER/*.lock). Several calls may share a
 # folder, each on cores of its own. SECONDS (80 unless said) is how long one call may go on.
 #
 # The rule that scales shapes to a CPU: m is cut to 512; n and k are halved while either exceeds 4096; equal shapes run once.
-# A slice times briefly first (--min-time 0.03); where a cell is under 1.05x or its spread is over 15%, the slice is timed
-# again for longer, and those results stand. `sweep.sh LACUNA FOLDER gather` joins the slices into FOLDER/never_slower.csv and
+# The smallest slices come first. A slice times briefly first (--min-time 0.03 unless said); where a cell is under 1.05x or its
+# spread is over 15%, the slice is timed again five times as long, and those results stand. `sweep.sh LACUNA FOLDER gather` joins the slices into FOLDER/never_slower.csv and
 # .html and says what is below 0.98x, what runs dense, and how large its share is.
 set -eu
 lacuna=$1
 folder=$2
 seconds=${3:-80}
 threads=${4:-0}
+min_time=${5:-0.03}
 here=$(dirname "$0")
 patterns=2:4,8:32,4:32,vw32:16:32,vw32:8:32,vw32:4:32,bw4x4:4:8,bw4x4:2:8,bw4x4:1:8,64:2:4,64:2:8,64:2:16,shfl64:50%,shfl64:25%,shfl64:12.5%
 mkdir -p "$folder"
@@ -32,7 +33,7 @@ slices() {
             }' "$file"
     done | sort -t, -k1,1n -k2,2n -k3,3n -u | awk -F, '
         { key = $1 "," $2; if (key != last) { if (last) print last "," all; last = key; all = $3 } else all = all "+" $3 }
-        END { if (last) print last "," all }'
+        END { if (last) print last "," all }' | awk -F, '{ print $1 * $2 * (gsub(/\+/, "+", $3) + 1), $1 "," $2 "," $3 }' | sort -n | cut -d' ' -f2
 }
 
 gather() {
@@ -77,10 +78,10 @@ while IFS=, read -r n k all; do
     shapes=$(echo "$all" | tr + '\n' | sed "s/\$/,$n,$k/")
     time_slice() { "$lacuna" bench $shapes --device cpu --threads "$threads" --pattern $patterns --extended --progress never \
         --min-time "$1" --csv "$slice.part" </dev/null >/dev/null; }
-    time_slice 0.03
+    time_slice "$min_time"
     if awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
                 $at["speedup"] < 1.05 || $at["spread"] > 0.15 { found = 1 } END { exit !found }' "$slice.part"; then
-        time_slice 0.15
+        time_slice "$(awk "BEGIN { print 5 * $min_time }")"
     fi
     mv "$slice.part" "$slice"
     rmdir "$slice.lock"

@@ -54,17 +54,6 @@ static void put_outputs(const void *run, lac_dtype dtype, const uint32_t *output
         for (int i = 0; i < count; ++i) ((uint16_t *)row)[outputs[i]] = ((const uint16_t *)run)[i];
 }
 
-/* Shuffled outputs of a few tokens, where only a factor is asked for: straight to their places. */
-static void spread_shuffled(const finisher *f, const lac_cpu_finish_call *all, int64_t stored, int64_t first_token)
-{
-    const uint32_t *outputs = f->row_perm + stored;
-    for (int64_t t = 0; t < all->runs; ++t) {
-        const float *sums = all->sums + t * all->run_stride;
-        float *y = (float *)f->call->y + (first_token + t) * f->call->ldy;
-        for (int64_t i = 0; i < all->count; ++i) y[outputs[i]] = all->alpha * sums[i] + all->one_bias;
-    }
-}
-
 /* Shuffled outputs of a few tokens: each token's are finished in a run, and then spread. */
 static void finish_shuffled(const finisher *f, const lac_cpu_finish_call *all, int64_t stored, int64_t first_token)
 {
@@ -74,11 +63,13 @@ static void finish_shuffled(const finisher *f, const lac_cpu_finish_call *all, i
         float wide[RUN];
         uint16_t narrow[RUN];
     } c_run, y_run;
+    lac_cpu_finish_call run = *all;
     if (!all->bias && !call->c && all->activation == LAC_ACTIVATION_NONE && all->y_dtype == LAC_DTYPE_F32) {
-        spread_shuffled(f, all, stored, first_token);
+        run.places = outputs; /* straight to their places */
+        run.y = (float *)call->y + first_token * call->ldy;
+        f->unit->finish(&run);
         return;
     }
-    lac_cpu_finish_call run = *all;
     run.runs = 1;
     run.y = &y_run;
     for (int64_t t = 0; t < all->runs; ++t) {

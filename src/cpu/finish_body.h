@@ -80,8 +80,27 @@ LAC_INLINE void lac_finish_plain(const lac_cpu_finish_call *call, int64_t run)
     for (int64_t i = 0; i < call->count; ++i) y[i] = call->alpha * sums[i] + call->one_bias;
 }
 
+/* The same to places that are not adjacent. */
+LAC_INLINE void lac_finish_spread(const lac_cpu_finish_call *call, int64_t run)
+{
+    const float *restrict sums = call->sums + run * call->run_stride;
+    const uint32_t *restrict places = call->places;
+    float *restrict y = (float *)call->y + run * call->y_stride;
+    int64_t i = 0;
+#if LAC_LANES == 16
+    const __m512 factor = _mm512_set1_ps(call->alpha), bias = _mm512_set1_ps(call->one_bias);
+    for (; i + LAC_LANES <= call->count; i += LAC_LANES)
+        _mm512_i32scatter_ps(y, _mm512_loadu_si512(places + i), _mm512_fmadd_ps(factor, _mm512_loadu_ps(sums + i), bias), 4);
+#endif
+    for (; i < call->count; ++i) y[places[i]] = call->alpha * sums[i] + call->one_bias;
+}
+
 static void lac_finish(const lac_cpu_finish_call *call)
 {
+    if (call->places) {
+        for (int64_t run = 0; run < call->runs; ++run) lac_finish_spread(call, run);
+        return;
+    }
     bool plain = call->stride == 1 && !call->bias && !call->c && call->activation == LAC_ACTIVATION_NONE &&
                  call->y_dtype == LAC_DTYPE_F32;
     for (int64_t run = 0; run < call->runs; ++run) {

@@ -21,8 +21,11 @@ static bool gather_applies(const lac_problem *problem)
 
 /* ---- what each would cost */
 
-/* In loads' worth of time, fitted: an element of X from rows of tokens, of X that lies as it is wanted, and of Y. */
-static const double PACK_TOKEN = 2.0, PACK_FEATURE = 1.0, FINISH = 2.5;
+/* In loads' worth of time, fitted: an element of X from rows of tokens, of X that lies as it is wanted, of Y, and what an
+ * element of Y takes more when outputs are shuffled: one by one, or by a unit of 16 lanes, which scatters them. */
+static const double PACK_TOKEN = 0.5, PACK_FEATURE = 0.5, FINISH = 0.5, FINISH_SHUFFLED = 4.0, FINISH_SCATTERED = 1.5;
+/* What a tile takes beside its slots, in loads: the call, the epilogue's. */
+static const double BROADCAST_TILE = 60.0;
 /* What a slot of broadcast takes beside its operands: half a load for the column, one and a half to ask for weights. */
 static const double BROADCAST_SLOT = 2.0;
 /* What a strip of stream takes in each block beside its slots and sums, in loads: counts, loops, a wrong guess at their end. */
@@ -49,11 +52,21 @@ static lac_cpu_work common_work(const lac_problem *problem, int lanes)
                           .packing = x * (problem->m == 1 ? PACK_FEATURE : pack) + y * FINISH};
 }
 
-/* Adds a weight of so many bytes, read from memory once for each panel of tokens, and again from the second-level cache as
- * often as there are tiles beyond those. */
+/* Outputs that were shuffled go to their places; those of a dense weight are in order. */
+static double shuffling(const lac_problem *problem)
+{
+    const lac_weight *w = problem->weight;
+    const lac_cpu_unit *unit = problem->kernel->config;
+    if (!w->part[LAC_PART_ROW_PERM].data) return 0.0;
+    return (double)problem->m * (double)w->geometry.n * (unit->lanes == 16 ? FINISH_SCATTERED : FINISH_SHUFFLED);
+}
+
+/* Adds a weight of so many bytes, read from memory once for each panel of tokens (once at all where threads share out the
+ * tokens), and again from the second-level cache as often as there are tiles beyond those. */
 static void add_weight(const lac_problem *problem, lac_cpu_work *work, double bytes, double readings)
 {
-    double panels = ceil_divide(problem->m, LAC_CPU_PANEL_TOKENS);
+    bool by_tokens = lac_cpu_shares_tokens(problem, (uint64_t)bytes, (int64_t)readings);
+    double panels = by_tokens ? 1.0 : ceil_divide(problem->m, LAC_CPU_PANEL_TOKENS);
     work->bytes += bytes * panels;
     if (readings > panels) work->l2_bytes += bytes * (readings - panels);
 }
@@ -93,8 +106,8 @@ static int broadcast_tile(const lac_cpu_unit *unit, int64_t m)
 }
 
 /* `weights` of W in groups of `unit_n` outputs, the padding to whole vectors not counted. A slot of the inner loop loads a
- * few vectors of weights and one broadcast for each token. */
-static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, int64_t unit_n)
+ * few vectors of weights and one broadcast for each token. `moved` is what packing takes beside X and Y. */
+static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, int64_t unit_n, double moved)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
     lac_cpu_work work = common_work(problem, unit->lanes);
@@ -106,21 +119,23 @@ static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, 
     double fmas = (double)problem->m * weights * padding / unit->lanes;    /* tiles of two widths leave next to none over */
     double slots = fmas / (tile * vectors);
     double bytes = weights * padding * (double)lac_dtype_size(problem->weight->dtype) + 4.0 * weights / (double)unit_n;
+    double tiles = ceil_divide(problem->m, tile), panels = ceil_divide(unit_n, (int64_t)vectors * unit->lanes);
     work.fmas = waiting(fmas, tile * vectors);
     work.loads = slots * (tile + vectors * widening + BROADCAST_SLOT);
-    add_weight(problem, &work, bytes, ceil_divide(problem->m, tile));
+    work.packing += moved + tiles * panels * ceil_divide(problem->weight->geometry.n, unit_n) * BROADCAST_TILE;
+    add_weight(problem, &work, bytes, tiles);
     return lac_model_cpu_cost(&problem->device->info, &work);
 }
 
 static lac_cost broadcast_cost(const lac_problem *problem)
 {
-    return broadcast_like_cost(problem, (double)problem->weight->kept, problem->weight->geometry.unit_n);
+    return broadcast_like_cost(problem, (double)problem->weight->kept, problem->weight->geometry.unit_n, shuffling(problem));
 }
 
 static lac_cost dense_cost(const lac_problem *problem)
 {
     const lac_geometry *g = &problem->weight->geometry;
-    return broadcast_like_cost(problem, (double)g->n * (double)g->k, g->n > 0 ? g->n : 1);
+    return broadcast_like_cost(problem, (double)g->n * (double)g->k, g->n > 0 ? g->n : 1, 0.0);
 }
 
 /* A slot that all rows of a strip share loads a vector of each tile's tokens, a broadcast for each row and a quarter of a
@@ -144,6 +159,7 @@ static lac_cost stream_cost(const lac_problem *problem)
     work.fmas = waiting(fmas, (double)rows * vectors);
     work.loads = slots * (shared * (vectors + rows + 0.25) + (1.0 - shared) * (rows * vectors + rows + 0.5)) +
                  strip_blocks * (2.0 * rows * vectors + STREAM_STRIP);
+    work.packing += shuffling(problem);
     double columns = shared / rows + (1.0 - shared); /* for each weight */
     add_weight(problem, &work, weights * (sizeof(float) + columns * sizeof(uint16_t)), tiles);
     return lac_model_cpu_cost(&problem->device->info, &work);

@@ -10,8 +10,8 @@
 
 #include "model/rates.h"
 
-static const double EFFICIENCY = 0.85;  /* of the rates, that kernels reach              */
-static const double OVERLAP_LOST = 0.5; /* of the shorter side                           */
+static const double EFFICIENCY = 0.9;   /* of the rates, that kernels reach              */
+static const double OVERLAP_LOST = 0.7; /* of the shorter side                           */
 static const double START = 0.5e-6;     /* seconds: a call                               */
 static const double FORK = 5.0e-6;      /* seconds: waking the other threads             */
 
@@ -28,6 +28,8 @@ lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *w
     const lac_cpu_rates *rates = lac_cpu_rates_get();
     int unit = lac_cpu_rates_unit(work->lanes);
     double cores = work->threads < device->cores || device->cores < 1 ? work->threads : device->cores;
+    double moves = rates->loads[0]; /* as fast as any unit loads: elements are moved by the vector, or one by one */
+    for (int i = 1; i <= unit; ++i) moves = larger(moves, rates->loads[i]);
     enum { MEMORY, L3, L2, LOADS, FMA, PACKING };
     lac_cost cost = {
         .levels = LAC_COST_LEVELS,
@@ -46,7 +48,7 @@ lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *w
                   [FMA] = make_level("fma", "vector FMAs", work->fmas, cores * rates->fma[unit],
                                      "The arithmetic itself is the limit: a sparser pattern has less of it, more cores do it "
                                      "faster."),
-                  [PACKING] = make_level("packing", "element moves", work->packing, cores * rates->loads[unit],
+                  [PACKING] = make_level("packing", "element moves", work->packing, cores * moves,
                                          "Bringing X into shape and writing Y takes longer than multiplying: more outputs for "
                                          "each input, or activations that are feature-major already, would pay for it.")}};
     const lac_level *level = cost.level, *bound = level;
