@@ -184,7 +184,8 @@ void gpu_list_make(const char *arch, const char *prefix, int most, gpu_list *lis
     for (size_t i = 0; (a.kernel = lac_registry_kernel(i)); ++i) {
         if (a.kernel->info.device != LAC_DEVICE_KIND_CUDA) continue;
         if (prefix && strncmp(a.kernel->info.name, prefix, strlen(prefix)) != 0) continue;
-        test_random random = test_random_make("gpu_pairs", list->kernels++);
+        test_random random = test_random_make(a.kernel->info.name, -1); /* the same rows, whatever other kernels there are */
+        list->kernels++;
         int made = pairwise_make(&random, fixed_counts, FIXED_FACTORS, kernel_takes, &a, fixed, most);
         list->unused += made == 0;
         list->rows = realloc(list->rows, (size_t)(list->count + made + 1) * sizeof *list->rows);
