@@ -8,18 +8,9 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_command_devices,
-    &cli_command_info,
-    &cli_command_prune,
-    &cli_command_verify,
-    &cli_command_convert,
-    &cli_command_multiply,
-    &cli_command_bench,
-    &cli_command_explain,
-    &cli_command_compile,
-    &cli_command_demo,
-    &cli_command_help,
-    NULL,
+    &cli_command_devices, &cli_command_info,     &cli_command_prune, &cli_command_verify,
+    &cli_command_convert, &cli_command_multiply, &cli_command_bench, &cli_command_explain,
+    &cli_command_compile, &cli_command_demo,     &cli_command_help,  NULL,
 };
 
 /* What was printed may still sit in a buffer; a full disk must not pass for success. */

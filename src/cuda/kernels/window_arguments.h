@@ -13,8 +13,8 @@ typedef struct lac_window_args {
     int windows, token_tiles, output_tiles;
     int vectors;    /* of W, padding not counted                                     */
     int weight_odd; /* W has an infinity or a NaN                                    */
-    int k;        /* columns of W: inputs beyond are zero                       */
-    int exponent; /* every factor of X is multiplied by 2^exponent              */
+    int k;          /* columns of W: inputs beyond are zero                       */
+    int exponent;   /* every factor of X is multiplied by 2^exponent              */
 } lac_window_args;
 
 #endif
