@@ -14,6 +14,7 @@
  * from the second-level cache for the others; sums live in the thread's scratch between blocks.
  *
  * Workspace:  packed panel of tokens | for each thread: sums [tile][row of the item][token of the tile]
+ *             or, where threads share out the tokens, for each: packed tile of tokens | sums [row of the item][token]
  * Bottleneck: loads from the first-level cache (stream_body.h). */
 #include "cpu/stream.h"
 

@@ -3,7 +3,7 @@
  * FMAs: the slowest of them) overlap in part; packing comes before and after. cpu/kernels.c counts the amounts.
  *
  *     feed = memory + l3        work = max(l2, loads, fma)
- *     seconds = (max(feed, work) + min(feed, work) / 2) / 0.85 + packing + start
+ *     seconds = (max(feed, work) + 0.7 min(feed, work)) / 0.9 + packing + start
  *
  * A kernel that asks for its weights far ahead (permute) loses nothing of the overlap: then the minimum does not count. */
 #include "model/cpu.h"
