@@ -142,6 +142,15 @@ static void sizes_around_the_tiles(void **state)
     }
 }
 
+/* A weight too large for the second-level cache, and more tokens than a panel: threads then share out W and not the tokens. */
+static void weights_larger_than_a_cache(void **state)
+{
+    (void)state;
+    test_random random = test_random_make("large", 0);
+    check_size(&random, "2:4", 270, 520, 1290);
+    check_size(&random, "vw32:16:32", 270, 520, 1290);
+}
+
 /* Groups of every index width, whole and ragged, and the numbers of tokens and outputs at which permute pads. */
 static void groups_of_every_width(void **state)
 {
@@ -372,6 +381,7 @@ int main(void)
         test_of_cases(random_problems),
         cmocka_unit_test(every_combination),
         cmocka_unit_test(sizes_around_the_tiles),
+        cmocka_unit_test(weights_larger_than_a_cache),
         cmocka_unit_test(groups_of_every_width),
         test_of_cases(infinities_and_nans_propagate),
         cmocka_unit_test(c_is_not_read_when_beta_is_zero),
