@@ -183,6 +183,7 @@ void lac_store_f64(void *data, lac_dtype dtype, int64_t i, double value)
 
 void lac_load_run_f32(const void *data, lac_dtype dtype, int64_t start, int64_t stride, int64_t count, float *out)
 {
+    if (count <= 0) return; /* data may then be NULL */
     switch (dtype) {
     case LAC_DTYPE_F32:
         if (stride == 1) {
