@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -222,6 +223,7 @@ bench_child *bench_child_start(const bench_session *session, char *why, size_t w
         free(child);
         return NULL;
     }
+    fflush(NULL); /* or the child could write out what is buffered here a second time */
     child->process = fork();
     if (child->process == 0) {
         close(ends[0]);
