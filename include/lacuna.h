@@ -188,17 +188,54 @@ typedef enum lac_score {
     LAC_SCORE_L2 = 2       /* w^2: the energy */
 } lac_score;
 
+/* What a layer's inputs are like: the sum of x x^T over samples of them, k x k numbers however many samples there are. It
+ * is not safe to add to one from two threads at a time; reading it is. */
+typedef struct lac_calibration lac_calibration;
+
+typedef struct lac_calibration_info {
+    size_t size;
+    int64_t k;
+    int64_t samples;
+    int64_t dead; /* inputs that were zero in every sample */
+} lac_calibration_info;
+
+LAC_API lac_status lac_calibration_create(int64_t k, lac_calibration **out);
+/* Adds samples, x [samples][k], in as many calls as are convenient. One number that is not finite, and all of x is refused. */
+LAC_API lac_status lac_calibration_add(lac_calibration *calibration, const lac_matrix *x, int32_t threads);
+LAC_API lac_status lac_calibration_get_info(const lac_calibration *calibration, lac_calibration_info *info);
+/* What a layer's outputs lose over the samples when `pruned` takes the place of `original`, both n x k: the sum of the
+ * squares of (original - pruned) x, and beside it that of original x. */
+LAC_API lac_status lac_calibration_error(const lac_calibration *calibration, const lac_matrix *original,
+                                         const lac_matrix *pruned, double *error, double *total);
+LAC_API void lac_calibration_free(lac_calibration *calibration);
+
+typedef enum lac_method {
+    LAC_METHOD_DEFAULT = 0,   /* MAGNITUDE */
+    LAC_METHOD_MAGNITUDE = 1, /* the weights alone                                                           */
+    LAC_METHOD_WANDA = 2,     /* each weight times the norm of its input                                     */
+    LAC_METHOD_OBS = 3        /* second order: what the outputs lose after the others have made up for it    */
+} lac_method;
+
 typedef struct lac_prune_options {
     size_t size;
-    lac_score score;
+    lac_score score; /* MAGNITUDE and WANDA */
     int32_t threads; /* 0: as many as OpenMP gives */
+    lac_method method;
+    const lac_calibration *calibration; /* WANDA and OBS need one */
+    double damping;                     /* OBS: added to the diagonal of the moments, as a share of its mean; 0: 0.01 */
 } lac_prune_options;
 
-/* Chooses by magnitude what stays: the best choice the pattern allows under the score, except that V:N:M with M > 16
+/* Chooses what stays: the best choice the pattern allows under the score, except that V:N:M with M > 16
  * and SHUFFLED use a search that docs/pruning.md describes. Ties go to the lower index, so the mask is deterministic,
- * whatever the number of threads. Infinities and NaNs outrank every finite weight and so are kept first. */
+ * whatever the number of threads. Infinities and NaNs outrank every finite weight and so are kept first. OBS changes
+ * weights as it chooses: see lac_prune_and_correct. */
 LAC_API lac_status lac_prune(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
                              lac_mask **out);
+/* The same, and writes what stays into `corrected` (n x k, of any of Lacuna's floating dtypes; it may be `dense` itself),
+ * with zeros for what goes. By OBS the weights that stay have made up for those that went; by the other methods they are as
+ * they were. OBS needs finite weights and the memory of the weights and the moments as F32. */
+LAC_API lac_status lac_prune_and_correct(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
+                                         const lac_matrix *corrected, lac_mask **out);
 
 /* The mask of a matrix that is pruned already; PATTERN_VIOLATED where lac_pattern_check says so. Groups with fewer
  * nonzeros than the pattern keeps are filled up with their first zeros. */

@@ -1,14 +1,31 @@
-/* prune.c - lac_prune: checks the arguments and hands the work to the pattern's family. docs/pruning.md describes what
- * each one does. Called by users and by checkpoint.c. */
+/* prune.c - lac_prune and lac_prune_and_correct: they check the arguments and hand the work to the method, and within
+ * magnitude to the pattern's family. docs/pruning.md describes what each one does. Called by users and by checkpoint.c. */
 #include "prune/prune.h"
 
+#include "core/dtype.h"
 #include "core/matrix.h"
 #include "core/status.h"
+#include "prune/calibration.h"
 
 /* Fewer elements than these are pruned on one thread unless the caller says otherwise. */
 enum { LEAST_SCANNED = 65536, LEAST_SEARCHED = 4096 };
 
-static lac_status resolve_options(const lac_prune_options *options, lac_prune_job *job)
+static lac_status check_calibration(const lac_prune_options *o, int64_t k)
+{
+    if (o->method == LAC_METHOD_MAGNITUDE) return LAC_STATUS_OK;
+    const char *method = o->method == LAC_METHOD_OBS ? "obs" : "wanda";
+    if (!o->calibration)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: calibration is NULL; method %s judges weights by their inputs",
+                        method);
+    if (o->calibration->k != k)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: calibration is for k = %lld, but dense has %lld columns",
+                        (long long)o->calibration->k, (long long)k);
+    if (o->calibration->samples == 0)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: calibration holds no samples; method %s needs some", method);
+    return LAC_STATUS_OK;
+}
+
+static lac_status resolve_options(const lac_prune_options *options, int64_t k, lac_prune_options *out)
 {
     lac_prune_options o;
     lac_status status = lac_read_struct("options", options, &o, sizeof o);
@@ -17,8 +34,53 @@ static lac_status resolve_options(const lac_prune_options *options, lac_prune_jo
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: score is %d, which is none of lac_score", (int)o.score);
     if (o.threads < 0)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: threads is %d; it must be 0 or more", (int)o.threads);
-    job->score = o.score == LAC_SCORE_DEFAULT ? LAC_SCORE_L2 : o.score;
-    job->threads = o.threads;
+    if (o.method < LAC_METHOD_DEFAULT || o.method > LAC_METHOD_OBS)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: method is %d, which is none of lac_method", (int)o.method);
+    if (!(o.damping >= 0) || o.damping > 1e6)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: damping is %g; it must be 0 (for 0.01) or positive", o.damping);
+    if (o.score == LAC_SCORE_DEFAULT) o.score = LAC_SCORE_L2;
+    if (o.method == LAC_METHOD_DEFAULT) o.method = LAC_METHOD_MAGNITUDE;
+    if (o.damping == 0) o.damping = 0.01;
+    *out = o;
+    return check_calibration(&o, k);
+}
+
+/* Checks everything that a job needs, and fills it in but for the mask. */
+static lac_status start_job(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
+                            lac_matrix *matrix, lac_prune_options *resolved, lac_prune_job *job)
+{
+    if (!pattern) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "pattern is NULL");
+    lac_status status = lac_matrix_check("dense", dense, 1, matrix);
+    if (status == LAC_STATUS_OK) status = resolve_options(options, matrix->cols, resolved);
+    if (status == LAC_STATUS_OK) status = lac_geometry_make(pattern, matrix->rows, matrix->cols, &job->geometry);
+    if (status != LAC_STATUS_OK) return status;
+    job->pattern = *pattern;
+    job->score = resolved->score;
+    job->threads = resolved->threads;
+    job->source.matrix = *matrix;
+    return LAC_STATUS_OK;
+}
+
+static lac_status prune_by_magnitude(lac_prune_job *job, const lac_matrix *matrix, lac_mask **out)
+{
+    lac_status status = lac_mask_create(matrix->rows, matrix->cols, &job->pattern, &job->mask);
+    if (status != LAC_STATUS_OK) return status;
+    /* Waking threads costs more than a small matrix does; the searches do more work an element. */
+    lac_family family = job->pattern.family;
+    bool searches = family == LAC_FAMILY_VNM || family == LAC_FAMILY_SHUFFLED;
+    if (job->threads == 0 && matrix->rows * matrix->cols < (searches ? LEAST_SEARCHED : LEAST_SCANNED)) job->threads = 1;
+    lac_source_make(matrix, job->threads, &job->source);
+    if (family == LAC_FAMILY_VNM)
+        status = lac_prune_vnm(job);
+    else if (family == LAC_FAMILY_SHUFFLED)
+        status = lac_prune_shuffled(job);
+    else
+        status = lac_prune_units(job, NULL, NULL);
+    if (status != LAC_STATUS_OK) {
+        lac_mask_free(job->mask);
+        return status;
+    }
+    *out = job->mask;
     return LAC_STATUS_OK;
 }
 
@@ -26,29 +88,51 @@ lac_status lac_prune(const lac_matrix *dense, const lac_pattern *pattern, const 
 {
     lac_prune_job job = {0};
     lac_matrix matrix;
+    lac_prune_options resolved = {0};
     if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
-    if (!pattern) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "pattern is NULL");
-    lac_status status = lac_matrix_check("dense", dense, 1, &matrix);
-    if (status == LAC_STATUS_OK) status = resolve_options(options, &job);
-    if (status == LAC_STATUS_OK) status = lac_geometry_make(pattern, matrix.rows, matrix.cols, &job.geometry);
-    if (status == LAC_STATUS_OK) status = lac_mask_create(matrix.rows, matrix.cols, pattern, &job.mask);
+    lac_status status = start_job(dense, pattern, options, &matrix, &resolved, &job);
     if (status != LAC_STATUS_OK) return status;
+    if (resolved.method == LAC_METHOD_OBS)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                        "options: method is obs, which changes the weights that stay; call lac_prune_and_correct");
+    if (resolved.method == LAC_METHOD_WANDA) return lac_prune_wanda(&job, resolved.calibration, out);
+    return prune_by_magnitude(&job, &matrix, out);
+}
 
-    job.pattern = *pattern;
-    /* Waking threads costs more than a small matrix does; the searches do more work an element. */
-    bool searches = pattern->family == LAC_FAMILY_VNM || pattern->family == LAC_FAMILY_SHUFFLED;
-    if (job.threads == 0 && matrix.rows * matrix.cols < (searches ? LEAST_SEARCHED : LEAST_SCANNED)) job.threads = 1;
-    lac_source_make(&matrix, job.threads, &job.source);
-    if (pattern->family == LAC_FAMILY_VNM)
-        status = lac_prune_vnm(&job);
-    else if (pattern->family == LAC_FAMILY_SHUFFLED)
-        status = lac_prune_shuffled(&job);
+/* What the mask keeps of `from`, the rest zero; `to` may lie on `from` when both are laid out alike. */
+static void copy_kept(const lac_matrix *from, const lac_mask *mask, const lac_matrix *to)
+{
+    for (int64_t r = 0; r < from->rows; r++)
+        for (int64_t c = 0; c < from->cols; c++) {
+            double value = lac_mask_test(mask, r, c) ? lac_load_f64(from->data, from->dtype, lac_matrix_at(from, r, c)) : 0;
+            lac_store_f64(to->data, to->dtype, lac_matrix_at(to, r, c), value);
+        }
+}
+
+lac_status lac_prune_and_correct(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
+                                 const lac_matrix *corrected, lac_mask **out)
+{
+    lac_prune_job job = {0};
+    lac_matrix matrix, target;
+    lac_prune_options resolved = {0};
+    if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
+    lac_status status = start_job(dense, pattern, options, &matrix, &resolved, &job);
+    if (status == LAC_STATUS_OK) status = lac_matrix_check("corrected", corrected, 1, &target);
+    if (status != LAC_STATUS_OK) return status;
+    if (target.rows != matrix.rows || target.cols != matrix.cols)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "corrected is %lld x %lld, but dense is %lld x %lld",
+                        (long long)target.rows, (long long)target.cols, (long long)matrix.rows, (long long)matrix.cols);
+    if (target.data == matrix.data &&
+        (target.dtype != matrix.dtype || target.layout != matrix.layout || target.ld != matrix.ld))
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "corrected lies on dense, but has another dtype, layout or ld");
+    if (resolved.method == LAC_METHOD_OBS) return lac_prune_obs(&job, resolved.calibration, resolved.damping, &target, out);
+    lac_mask *mask = NULL;
+    if (resolved.method == LAC_METHOD_WANDA)
+        status = lac_prune_wanda(&job, resolved.calibration, &mask);
     else
-        status = lac_prune_units(&job, NULL, NULL);
-    if (status != LAC_STATUS_OK) {
-        lac_mask_free(job.mask);
-        return status;
-    }
-    *out = job.mask;
+        status = prune_by_magnitude(&job, &matrix, &mask);
+    if (status != LAC_STATUS_OK) return status;
+    copy_kept(&matrix, mask, &target);
+    *out = mask;
     return LAC_STATUS_OK;
 }

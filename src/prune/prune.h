@@ -34,4 +34,11 @@ lac_status lac_prune_vnm(const lac_prune_job *job);
 /* SHUFFLED: finds the permutation too and hands it to the mask. */
 lac_status lac_prune_shuffled(const lac_prune_job *job);
 
+/* Wanda: by magnitude after each column was multiplied by the norm of its input. */
+lac_status lac_prune_wanda(const lac_prune_job *job, const lac_calibration *calibration, lac_mask **out);
+
+/* Second order; `corrected` is resolved and receives what stays. */
+lac_status lac_prune_obs(const lac_prune_job *job, const lac_calibration *calibration, double damping,
+                         const lac_matrix *corrected, lac_mask **out);
+
 #endif

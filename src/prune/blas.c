@@ -1,0 +1,71 @@
+/* blas.c - finds OpenBLAS and calls its sgemm. Nothing is linked: without it second-order pruning works, slower. The environment
+ * variable LAC_OPENBLAS names the file to take, and then no other is tried; when it is set and empty, none is. Called by
+ * linear.c. */
+#include "prune/blas.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/status.h"
+
+enum { ROW_MAJOR = 101, AS_IT_IS = 111, TURNED = 112 }; /* of the CBLAS interface */
+/* Below this many multiply-adds the own loops are as quick as the call. */
+enum { LEAST_WORK = 32768 };
+
+typedef void (*sgemm_fn)(int order, int turn_a, int turn_b, int rows, int cols, int depth, float alpha, const float *a, int lda,
+                         const float *b, int ldb, float beta, float *c, int ldc);
+
+/* OpenMP builds come first: they share the threads of Lacuna's own loops instead of adding some that spin beside them. */
+#define DEBIAN(arch, build) "/usr/lib/" arch "-linux-gnu/openblas-" build "/libopenblas.so.0"
+static const char *const names[] = {
+    DEBIAN("x86_64", "openmp"), DEBIAN("aarch64", "openmp"), "libopenblaso.so.0",          "libopenblas.so.0", "libopenblas.so",
+    "libopenblasp.so.0",        DEBIAN("x86_64", "pthread"), DEBIAN("aarch64", "pthread"), "libcblas.so.3"};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static sgemm_fn sgemm;
+static char found[512];
+
+static bool take(const char *name)
+{
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return false;
+    void *symbol = dlsym(library, "cblas_sgemm");
+    if (!symbol) {
+        dlclose(library);
+        return false;
+    }
+    memcpy(&sgemm, &symbol, sizeof sgemm); /* ISO C has no cast from an object's pointer to a function's */
+    strncpy(found, name, sizeof found - 1);
+    return true;
+}
+
+static void find(void)
+{
+    const char *override = getenv("LAC_OPENBLAS");
+    if (override) {
+        if (*override && !take(override))
+            lac_log(LAC_LOG_LEVEL_WARNING, "LAC_OPENBLAS: %s does not open or has no cblas_sgemm", override);
+        return;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (take(names[i])) return;
+    lac_log(LAC_LOG_LEVEL_INFO, "OpenBLAS is not here: second-order pruning uses its own, slower products");
+}
+
+const char *lac_blas_path(void)
+{
+    pthread_once(&once, find);
+    return found;
+}
+
+bool lac_blas_multiply(const lac_product *p)
+{
+    if (p->rows * p->cols * p->depth < LEAST_WORK) return false;
+    pthread_once(&once, find);
+    if (!sgemm) return false;
+    sgemm(ROW_MAJOR, p->turn_a ? TURNED : AS_IT_IS, p->turn_b ? TURNED : AS_IT_IS, (int)p->rows, (int)p->cols, (int)p->depth,
+          p->alpha, p->a, (int)p->lda, p->b, (int)p->ldb, 1.0f, p->c, (int)p->ldc);
+    return true;
+}

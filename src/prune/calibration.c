@@ -1,0 +1,180 @@
+/* calibration.c - the second moments of a layer's inputs, summed batch by batch, so that only k x k numbers stay however many
+ * samples there are. wanda.c reads their diagonal, obs.c factors them. */
+#include "prune/calibration.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "core/matrix.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "prune/linear.h"
+
+/* Samples that are converted at a time, and columns of a strip of the moments. */
+enum { BATCH = 256, STRIP = 512 };
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+lac_status lac_calibration_create(int64_t k, lac_calibration **out)
+{
+    if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
+    if (k < 1 || k > LAC_MAX_DIMENSION)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "k is %lld; it must be between 1 and %d", (long long)k, LAC_MAX_DIMENSION);
+    uint64_t bytes;
+    if (!lac_multiply_u64((uint64_t)k * sizeof(float), (uint64_t)k, &bytes)) return lac_fail_memory("the moments", UINT64_MAX);
+    lac_calibration *made = lac_allocate_zeroed(sizeof *made);
+    if (!made) return lac_fail_memory("a calibration", sizeof *made);
+    made->k = k;
+    made->moments = lac_allocate_zeroed(bytes);
+    if (!made->moments) {
+        lac_release(made);
+        return lac_fail_memory("the moments", bytes);
+    }
+    *out = made;
+    return LAC_STATUS_OK;
+}
+
+/* Rows [first, first + count) of x as floats; a value that is not finite is reported and nothing else happens. */
+static lac_status read_samples(const lac_matrix *x, int64_t first, int64_t count, float *to)
+{
+    int64_t stride = lac_matrix_col_stride(x);
+    for (int64_t i = 0; i < count; i++) {
+        float *row = to + i * x->cols;
+        lac_load_run_f32(x->data, x->dtype, lac_matrix_at(x, first + i, 0), stride, x->cols, row);
+        for (int64_t c = 0; c < x->cols; c++)
+            if (!isfinite(row[c]))
+                return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                                "x: sample %lld, input %lld is %g; calibration needs finite numbers", (long long)(first + i),
+                                (long long)c, (double)row[c]);
+    }
+    return LAC_STATUS_OK;
+}
+
+static void add_batch(float *moments, int64_t k, const float *batch, int64_t count, int threads)
+{
+    for (int64_t c = 0; c < k; c += STRIP) {
+        lac_product strip = {.turn_a = true,
+                             .rows = k - c,
+                             .cols = smaller(STRIP, k - c),
+                             .depth = count,
+                             .alpha = 1,
+                             .a = batch + c,
+                             .lda = k,
+                             .b = batch + c,
+                             .ldb = k,
+                             .c = moments + c * k + c,
+                             .ldc = k,
+                             .threads = threads};
+        lac_linear_multiply(&strip);
+    }
+}
+
+lac_status lac_calibration_add(lac_calibration *calibration, const lac_matrix *x, int32_t threads)
+{
+    lac_matrix matrix;
+    if (!calibration) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "calibration is NULL");
+    lac_status status = lac_matrix_check("x", x, 1, &matrix);
+    if (status != LAC_STATUS_OK) return status;
+    if (threads < 0) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "threads is %d; it must be 0 or more", (int)threads);
+    int64_t k = calibration->k;
+    if (matrix.cols != k)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "x has %lld columns; the calibration was made for k = %lld",
+                        (long long)matrix.cols, (long long)k);
+    uint64_t bytes = (uint64_t)smaller(BATCH, matrix.rows) * (uint64_t)k * sizeof(float);
+    float *batch = lac_allocate(bytes);
+    if (!batch) return lac_fail_memory("a batch of samples", bytes);
+    /* All of x is looked at before the first sum, so that a bad sample leaves the moments as they were. */
+    for (int64_t first = 0; first < matrix.rows && status == LAC_STATUS_OK; first += BATCH)
+        status = read_samples(&matrix, first, smaller(BATCH, matrix.rows - first), batch);
+    for (int64_t first = 0; first < matrix.rows && status == LAC_STATUS_OK; first += BATCH) {
+        int64_t count = smaller(BATCH, matrix.rows - first);
+        if (matrix.rows > BATCH) status = read_samples(&matrix, first, count, batch);
+        add_batch(calibration->moments, k, batch, count, threads);
+    }
+    lac_release(batch);
+    if (status != LAC_STATUS_OK) return status;
+    for (int64_t r = 1; r < k; r++) /* the strips fill the lower triangle */
+        for (int64_t c = 0; c < r; c++) calibration->moments[c * k + r] = calibration->moments[r * k + c];
+    calibration->samples += matrix.rows;
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_calibration_get_info(const lac_calibration *calibration, lac_calibration_info *info)
+{
+    if (!calibration) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "calibration is NULL");
+    if (!info) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "info is NULL");
+    lac_calibration_info filled = {.size = info->size, .k = calibration->k, .samples = calibration->samples};
+    for (int64_t c = 0; c < calibration->k; c++) filled.dead += calibration->moments[c * calibration->k + c] == 0;
+    return lac_write_struct("info", info, &filled, sizeof filled);
+}
+
+/* Rows of the difference and of the original at a time. */
+enum { ERROR_ROWS = 64 };
+
+static void load_row(const lac_matrix *m, int64_t row, float *to)
+{
+    lac_load_run_f32(m->data, m->dtype, lac_matrix_at(m, row, 0), lac_matrix_col_stride(m), m->cols, to);
+}
+
+/* The sum over `count` rows of r H r^T; `product` is scratch of the same size. */
+static double quadratic(const lac_calibration *calibration, const float *rows, int64_t count, float *product)
+{
+    int64_t k = calibration->k;
+    memset(product, 0, (size_t)(count * k) * sizeof *product);
+    lac_product p = {.rows = count,
+                     .cols = k,
+                     .depth = k,
+                     .alpha = 1,
+                     .a = rows,
+                     .lda = k,
+                     .b = calibration->moments,
+                     .ldb = k,
+                     .c = product,
+                     .ldc = k};
+    lac_linear_multiply(&p);
+    double sum = 0;
+    for (int64_t i = 0; i < count * k; i++) sum += (double)rows[i] * product[i];
+    return sum;
+}
+
+lac_status lac_calibration_error(const lac_calibration *calibration, const lac_matrix *original, const lac_matrix *pruned,
+                                 double *error, double *total)
+{
+    lac_matrix w, v;
+    if (!calibration) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "calibration is NULL");
+    if (!error || !total) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "%s is NULL", error ? "total" : "error");
+    lac_status status = lac_matrix_check("original", original, 1, &w);
+    if (status == LAC_STATUS_OK) status = lac_matrix_check("pruned", pruned, 1, &v);
+    if (status != LAC_STATUS_OK) return status;
+    int64_t k = calibration->k;
+    if (w.cols != k || v.cols != k || w.rows != v.rows)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "original is %lld x %lld and pruned %lld x %lld; both must be n x %lld",
+                        (long long)w.rows, (long long)w.cols, (long long)v.rows, (long long)v.cols, (long long)k);
+    uint64_t floats = (uint64_t)ERROR_ROWS * (uint64_t)k, bytes = 3 * floats * sizeof(float);
+    float *rows = lac_allocate(bytes);
+    if (!rows) return lac_fail_memory("rows of the difference", bytes);
+    float *difference = rows + floats, *product = difference + floats;
+    double lost = 0, all = 0;
+    for (int64_t first = 0; first < w.rows; first += ERROR_ROWS) {
+        int64_t count = smaller(ERROR_ROWS, w.rows - first);
+        for (int64_t i = 0; i < count; i++) {
+            load_row(&w, first + i, rows + i * k);
+            load_row(&v, first + i, difference + i * k);
+            for (int64_t c = 0; c < k; c++) difference[i * k + c] = rows[i * k + c] - difference[i * k + c];
+        }
+        lost += quadratic(calibration, difference, count, product);
+        all += quadratic(calibration, rows, count, product);
+    }
+    lac_release(rows);
+    *error = lost;
+    *total = all;
+    return LAC_STATUS_OK;
+}
+
+void lac_calibration_free(lac_calibration *calibration)
+{
+    if (!calibration) return;
+    lac_release(calibration->moments);
+    lac_release(calibration);
+}

@@ -1,0 +1,40 @@
+/* obs.h - what the steps of second-order pruning share: factor, selection, correction. */
+#ifndef LAC_PRUNE_OBS_H
+#define LAC_PRUNE_OBS_H
+
+#include <stdbool.h>
+
+#include "core/pattern.h"
+#include "format/mask.h"
+#include "lacuna.h"
+
+/* Columns that are corrected together, with the exact least-squares change of those that stay: a group, when it is no wider. */
+enum { LAC_OBS_STEP_MOST = 64, LAC_OBS_STEP_FREE = 32 };
+/* Groups up to this wide are selected with regard to how their weights stand in for each other. */
+enum { LAC_OBS_JOINT_MOST = 32 };
+
+typedef struct lac_obs {
+    int64_t n, k;
+    lac_pattern pattern;
+    lac_geometry geometry;
+    int threads;     /* 1 or more */
+    float *w;        /* [n][k]: as corrected so far */
+    const float *u;  /* [k][k]: upper triangle, u^T u = the inverse of the damped moments */
+    float *scores;   /* [n][widest group], or [n][k] when the distribution is free */
+    double *scratch; /* [threads][scratch_count] */
+    int64_t scratch_count;
+    double *inverse; /* [LAC_OBS_STEP_MOST][LAC_OBS_STEP_MOST]: of the step in hand */
+    lac_mask *mask;
+} lac_obs;
+
+/* The inverse of the moments of the inputs from `from` on, restricted to columns [first, first + count): [count][count]. */
+void lac_obs_inverse(const lac_obs *obs, int64_t from, int64_t first, int64_t count, double *out);
+
+/* Doubles of scratch that selection needs a thread. */
+int64_t lac_obs_select_scratch(const lac_geometry *geometry);
+/* Chooses what stays of columns [first, first + count), a whole group, given the weights as they are now. */
+lac_status lac_obs_select_group(lac_obs *obs, int64_t first, int64_t count);
+/* Chooses what stays of the whole matrix, for free distributions; a row permutation goes to the mask. */
+lac_status lac_obs_select_all(lac_obs *obs);
+
+#endif

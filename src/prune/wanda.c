@@ -1,0 +1,29 @@
+/* wanda.c - Wanda's score: a weight times the norm of its input over the samples. The columns of a copy are scaled, and the copy is
+ * pruned by magnitude, so that every family and every rule of lac_prune holds here too. Called by prune.c. */
+#include <math.h>
+
+#include "core/dtype.h"
+#include "core/matrix.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "prune/calibration.h"
+#include "prune/prune.h"
+
+lac_status lac_prune_wanda(const lac_prune_job *job, const lac_calibration *calibration, lac_mask **out)
+{
+    const lac_matrix *dense = &job->source.matrix;
+    int64_t n = dense->rows, k = dense->cols;
+    uint64_t bytes;
+    if (!lac_multiply_u64((uint64_t)n * sizeof(double), (uint64_t)k, &bytes)) bytes = UINT64_MAX;
+    double *scaled = bytes == UINT64_MAX ? NULL : lac_allocate(bytes); /* doubles: no product overflows or vanishes */
+    if (!scaled) return lac_fail_memory("the weights times their inputs' norms", bytes);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t c = 0; c < k; c++)
+            scaled[r * k + c] = lac_load_f64(dense->data, dense->dtype, lac_matrix_at(dense, r, c)) *
+                                sqrt((double)calibration->moments[c * k + c]);
+    lac_matrix matrix = {.data = scaled, .dtype = LAC_DTYPE_F64, .rows = n, .cols = k};
+    lac_prune_options options = {.size = sizeof options, .score = job->score, .threads = job->threads};
+    lac_status status = lac_prune(&matrix, &job->pattern, &options, out);
+    lac_release(scaled);
+    return status;
+}

@@ -1,0 +1,402 @@
+/* test_prune_obs.c - pruning by calibration. The linear algebra against plain sums in double; second order against the best of all
+ * choices with an exact least-squares fit; the order of the methods on correlated inputs, for every family; bad calibrations. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/mask.h"
+#include "prune/calibration.h"
+#include "prune/linear.h"
+#include "support/support.h"
+
+/* ---------------------------------------------------------------- linear algebra */
+
+static float *random_floats(test_random *random, int64_t count)
+{
+    float *values = malloc((size_t)count * sizeof *values);
+    assert_non_null(values);
+    for (int64_t i = 0; i < count; i++) values[i] = (float)test_random_gaussian(random);
+    return values;
+}
+
+/* A A^T + size * I: as far from singular as one likes. */
+static float *random_definite(test_random *random, int64_t size)
+{
+    float *a = random_floats(random, size * size), *h = malloc((size_t)(size * size) * sizeof *h);
+    assert_non_null(h);
+    for (int64_t i = 0; i < size; i++)
+        for (int64_t j = 0; j < size; j++) {
+            double sum = i == j ? (double)size : 0;
+            for (int64_t p = 0; p < size; p++) sum += (double)a[i * size + p] * a[j * size + p];
+            h[i * size + j] = (float)sum;
+        }
+    free(a);
+    return h;
+}
+
+static void test_product(void **state)
+{
+    static const int sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {33, 17, 9}, {70, 600, 40}, {129, 65, 130}};
+    test_random random = test_random_make("prune_obs", (int64_t)(1));
+    (void)state;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int turned = 0; turned < 4; turned++) {
+            int rows = sizes[s][0], cols = sizes[s][1], depth = sizes[s][2];
+            bool turn_a = turned & 1, turn_b = turned >> 1;
+            float *a = random_floats(&random, rows * depth), *b = random_floats(&random, depth * cols);
+            float *c = random_floats(&random, rows * cols), *before = malloc((size_t)(rows * cols) * sizeof *before);
+            assert_non_null(before);
+            memcpy(before, c, (size_t)(rows * cols) * sizeof *c);
+            lac_product p = {.turn_a = turn_a,
+                             .turn_b = turn_b,
+                             .rows = rows,
+                             .cols = cols,
+                             .depth = depth,
+                             .alpha = -0.5f,
+                             .a = a,
+                             .lda = turn_a ? rows : depth,
+                             .b = b,
+                             .ldb = turn_b ? depth : cols,
+                             .c = c,
+                             .ldc = cols,
+                             .threads = 2};
+            lac_linear_multiply(&p);
+            for (int i = 0; i < rows; i++)
+                for (int j = 0; j < cols; j++) {
+                    double sum = 0;
+                    for (int d = 0; d < depth; d++)
+                        sum += (double)a[turn_a ? d * rows + i : i * depth + d] * b[turn_b ? j * depth + d : d * cols + j];
+                    assert_true(fabs(before[i * cols + j] - 0.5 * sum - c[i * cols + j]) < 1e-4);
+                }
+            free(a), free(b), free(c), free(before);
+        }
+}
+
+static void test_factor_and_inverse(void **state)
+{
+    static const int sizes[] = {1, 2, 63, 128, 129, 300, 700};
+    test_random random = test_random_make("prune_obs", (int64_t)(2));
+    (void)state;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        int64_t size = sizes[s];
+        float *h = random_definite(&random, size), *l = malloc((size_t)(size * size) * sizeof *l);
+        float *scratch = malloc((size_t)(LAC_LINEAR_BLOCK * size) * sizeof *scratch);
+        assert_non_null(l);
+        assert_non_null(scratch);
+        memcpy(l, h, (size_t)(size * size) * sizeof *l);
+        assert_int_equal(lac_linear_cholesky(l, size, 2), size);
+        for (int64_t i = 0; i < size; i += 7)
+            for (int64_t j = 0; j <= i; j += 3) {
+                double sum = 0;
+                for (int64_t p = 0; p <= j; p++) sum += (double)l[i * size + p] * l[j * size + p];
+                assert_true(fabs(sum - h[i * size + j]) <= 1e-5 * (double)size * 3);
+            }
+        memcpy(h, l, (size_t)(size * size) * sizeof *l); /* h: the factor, l: its inverse */
+        lac_linear_invert_lower(l, size, scratch, 2);
+        for (int64_t i = 0; i < size; i += 5)
+            for (int64_t j = 0; j < size; j += 3) {
+                double sum = 0;
+                for (int64_t p = j; p <= i; p++) sum += (double)h[i * size + p] * l[p * size + j];
+                assert_true(fabs(sum - (i == j)) < 1e-4);
+                if (j > i) assert_true(l[i * size + j] == 0);
+            }
+        free(h), free(l), free(scratch);
+    }
+    float singular[] = {1, 0, 0, 1, 1, 0, 0, 0, -1};
+    assert_int_equal(lac_linear_cholesky(singular, 3, 1), 1);
+}
+
+/* ---------------------------------------------------------------- layers */
+
+typedef struct layer {
+    int64_t n, k, samples;
+    float *w, *x;
+    lac_calibration *calibration;
+} layer;
+
+/* Inputs with common factors and different sizes, as activations have them. */
+static layer make_layer(uint64_t seed, int64_t n, int64_t k, int64_t samples)
+{
+    enum { FACTORS = 8 };
+    test_random random = test_random_make("prune_obs", (int64_t)(seed));
+    layer l = {.n = n, .k = k, .samples = samples, .w = random_floats(&random, n * k)};
+    float *mix = random_floats(&random, FACTORS * k), *size = random_floats(&random, k);
+    l.x = random_floats(&random, samples * k);
+    for (int64_t s = 0; s < samples; s++) {
+        double factor[FACTORS];
+        for (int f = 0; f < FACTORS; f++) factor[f] = test_random_gaussian(&random);
+        for (int64_t c = 0; c < k; c++) {
+            double value = 0.5 * l.x[s * k + c];
+            for (int f = 0; f < FACTORS; f++) value += factor[f] * mix[f * k + c] * 0.4;
+            l.x[s * k + c] = (float)(value * exp(0.7 * size[c]));
+        }
+    }
+    free(mix), free(size);
+    lac_matrix x = {.data = l.x, .dtype = LAC_DTYPE_F32, .rows = samples, .cols = k};
+    assert_ok(lac_calibration_create(k, &l.calibration));
+    assert_ok(lac_calibration_add(l.calibration, &x, 2));
+    return l;
+}
+
+static void free_layer(layer *l)
+{
+    lac_calibration_free(l->calibration);
+    free(l->w), free(l->x);
+}
+
+static lac_matrix weights_of(const layer *l)
+{
+    return (lac_matrix){.data = l->w, .dtype = LAC_DTYPE_F32, .rows = l->n, .cols = l->k};
+}
+
+/* Prunes by a method; the relative error of the outputs. The corrected weights obey the mask, and the mask the pattern. */
+static double error_of(const layer *l, const char *text, lac_method method, int threads, float *keep)
+{
+    lac_pattern pattern;
+    lac_mask *mask = NULL, *again = NULL;
+    lac_matrix w = weights_of(l), out = w;
+    double error, total;
+    assert_ok(lac_pattern_parse(text, &pattern));
+    out.data = malloc((size_t)(l->n * l->k) * sizeof(float));
+    assert_non_null(out.data);
+    lac_prune_options options = {.size = sizeof options, .method = method, .calibration = l->calibration, .threads = threads};
+    assert_ok(lac_prune_and_correct(&w, &pattern, &options, &out, &mask));
+    for (int64_t r = 0; r < l->n; r++)
+        for (int64_t c = 0; c < l->k; c++) {
+            float now = ((float *)out.data)[r * l->k + c];
+            if (!lac_mask_get(mask, r, c))
+                assert_true(now == 0);
+            else if (method != LAC_METHOD_OBS)
+                assert_true(now == l->w[r * l->k + c]);
+        }
+    assert_ok(lac_mask_with_pattern(mask, &pattern, &again));
+    assert_ok(lac_calibration_error(l->calibration, &w, &out, &error, &total));
+    if (keep) memcpy(keep, out.data, (size_t)(l->n * l->k) * sizeof(float));
+    lac_mask_free(mask), lac_mask_free(again);
+    free(out.data);
+    return error / total;
+}
+
+/* The moments and the error are what sums over the samples say. */
+static void test_moments(void **state)
+{
+    (void)state;
+    layer l = make_layer(3, 5, 37, 700);
+    lac_calibration_info info = {.size = sizeof info};
+    assert_ok(lac_calibration_get_info(l.calibration, &info));
+    assert_int_equal(info.k, 37);
+    assert_int_equal(info.samples, 700);
+    assert_int_equal(info.dead, 0);
+    double error = 0, total = 0, measured_error, measured_total;
+    float half[5 * 37];
+    for (int64_t i = 0; i < 5 * 37; i++) half[i] = i % 2 ? l.w[i] : 0;
+    for (int64_t s = 0; s < l.samples; s++)
+        for (int64_t r = 0; r < l.n; r++) {
+            double lost = 0, all = 0;
+            for (int64_t c = 0; c < l.k; c++) {
+                lost += (double)(l.w[r * l.k + c] - half[r * l.k + c]) * l.x[s * l.k + c];
+                all += (double)l.w[r * l.k + c] * l.x[s * l.k + c];
+            }
+            error += lost * lost, total += all * all;
+        }
+    lac_matrix w = weights_of(&l), v = w;
+    v.data = half;
+    assert_ok(lac_calibration_error(l.calibration, &w, &v, &measured_error, &measured_total));
+    assert_true(fabs(measured_error / error - 1) < 1e-4);
+    assert_true(fabs(measured_total / total - 1) < 1e-4);
+    free_layer(&l);
+}
+
+/* Solves a small system by Gauss with pivots; returns nothing for singular ones, which the damping forbids. */
+static void solve(double *a, double *b, int size)
+{
+    for (int c = 0; c < size; c++) {
+        int pivot = c;
+        for (int r = c + 1; r < size; r++)
+            if (fabs(a[r * size + c]) > fabs(a[pivot * size + c])) pivot = r;
+        for (int j = 0; j < size; j++) {
+            double swap = a[c * size + j];
+            a[c * size + j] = a[pivot * size + j], a[pivot * size + j] = swap;
+        }
+        double swap = b[c];
+        b[c] = b[pivot], b[pivot] = swap;
+        for (int r = 0; r < size; r++) {
+            if (r == c) continue;
+            double factor = a[r * size + c] / a[c * size + c];
+            for (int j = c; j < size; j++) a[r * size + j] -= factor * a[c * size + j];
+            b[r] -= factor * b[c];
+        }
+    }
+    for (int c = 0; c < size; c++) b[c] /= a[c * size + c];
+}
+
+/* The least damped error of a row with `kept` weights of its k, by trying all, each fitted exactly. */
+static double best_of_all(const double *h, const float *w, int k, int kept)
+{
+    double best = INFINITY;
+    for (unsigned set = 0; set < 1u << k; set++) {
+        if (__builtin_popcount(set) != kept) continue;
+        int index[16], size = 0;
+        for (int i = 0; i < k; i++)
+            if (set >> i & 1) index[size++] = i;
+        double a[16 * 16], b[16], error = 0, v[16] = {0};
+        for (int i = 0; i < size; i++) {
+            b[i] = 0;
+            for (int j = 0; j < k; j++) b[i] += h[index[i] * k + j] * w[j];
+            for (int j = 0; j < size; j++) a[i * size + j] = h[index[i] * k + index[j]];
+        }
+        solve(a, b, size);
+        for (int i = 0; i < size; i++) v[index[i]] = b[i];
+        for (int i = 0; i < k; i++)
+            for (int j = 0; j < k; j++) error += (w[i] - v[i]) * h[i * k + j] * (w[j] - v[j]);
+        if (error < best) best = error;
+    }
+    return best;
+}
+
+/* A matrix of one group: what OBS finds is the best of all choices, exactly where it tries every set, and nearly where it
+ * drops one input after the other. */
+static void test_against_all_choices(void **state)
+{
+    static const struct {
+        const char *pattern;
+        int kept, k;
+        double most; /* mean excess over the best */
+    } cases[] = {{"2:4", 2, 4, 1e-4}, {"1:4", 1, 4, 1e-4}, {"4:8", 4, 8, 1e-4}, {"2:8", 2, 8, 0.1}, {"6:12", 6, 12, 0.1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int k = cases[i].k;
+        layer l = make_layer(10 + i, 40, k, 300);
+        float *v = malloc((size_t)(l.n * k) * sizeof *v);
+        double h[16 * 16], mean = 0, excess = 0;
+        assert_non_null(v);
+        error_of(&l, cases[i].pattern, LAC_METHOD_OBS, 2, v);
+        for (int c = 0; c < k; c++) mean += l.calibration->moments[c * k + c] / k;
+        for (int c = 0; c < k * k; c++) h[c] = l.calibration->moments[c] + (c / k == c % k ? 0.01 * mean : 0);
+        for (int64_t r = 0; r < l.n; r++) {
+            const float *w = l.w + r * k;
+            double error = 0, best = best_of_all(h, w, k, cases[i].kept);
+            for (int a = 0; a < k; a++)
+                for (int b = 0; b < k; b++) error += (w[a] - v[r * k + a]) * h[a * k + b] * (w[b] - v[r * k + b]);
+            assert_true(error >= best * (1 - 1e-3));
+            excess += (error / best - 1) / (double)l.n;
+        }
+        print_message("%s: %.2g over the best of all choices\n", cases[i].pattern, excess);
+        assert_true(excess <= cases[i].most);
+        free(v);
+        free_layer(&l);
+    }
+}
+
+/* obs < wanda < magnitude, on every family. */
+static void test_order_of_methods(void **state)
+{
+    static const char *const patterns[] = {"2:4",       "4:8",       "8:32",      "2:7",    "25%",     "vw8:4:16", "vw8:25%",
+                                           "vw32:8:32", "bw4x4:2:8", "bw4x4:25%", "16:2:8", "16:2:40", "16:2:100", "shfl8:25%"};
+    (void)state;
+    layer l = make_layer(77, 64, 208, 2000);
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        double magnitude = error_of(&l, patterns[i], LAC_METHOD_MAGNITUDE, 0, NULL);
+        double wanda = error_of(&l, patterns[i], LAC_METHOD_WANDA, 0, NULL);
+        double obs = error_of(&l, patterns[i], LAC_METHOD_OBS, 0, NULL);
+        print_message("%-10s magnitude %.4f  wanda %.4f  obs %.4f\n", patterns[i], magnitude, wanda, obs);
+        assert_true(wanda < magnitude);
+        assert_true(obs < 0.8 * wanda);
+    }
+    free_layer(&l);
+}
+
+static void test_threads_do_not_matter(void **state)
+{
+    static const char *const patterns[] = {"2:4", "8:32", "vw8:4:16", "16:2:8", "25%"};
+    (void)state;
+    layer l = make_layer(5, 48, 200, 400);
+    size_t bytes = (size_t)(l.n * l.k) * sizeof(float);
+    float *one = malloc(bytes), *three = malloc(bytes);
+    assert_non_null(one);
+    assert_non_null(three);
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        error_of(&l, patterns[i], LAC_METHOD_OBS, 1, one);
+        error_of(&l, patterns[i], LAC_METHOD_OBS, 3, three);
+        assert_memory_equal(one, three, bytes);
+    }
+    free(one), free(three);
+    free_layer(&l);
+}
+
+static void test_bad_calibration(void **state)
+{
+    (void)state;
+    layer l = make_layer(6, 8, 32, 3); /* 3 samples for 32 inputs: damping makes it sound */
+    lac_pattern pattern;
+    lac_mask *mask = NULL;
+    lac_matrix w = weights_of(&l);
+    float out[8 * 32], x[2 * 32] = {0};
+    lac_matrix corrected = {.data = out, .dtype = LAC_DTYPE_F32, .rows = 8, .cols = 32};
+    lac_matrix samples = {.data = x, .dtype = LAC_DTYPE_F32, .rows = 2, .cols = 32};
+    lac_prune_options options = {.size = sizeof options, .method = LAC_METHOD_OBS, .calibration = l.calibration};
+    assert_ok(lac_pattern_parse("2:4", &pattern));
+    assert_ok(lac_prune_and_correct(&w, &pattern, &options, &corrected, &mask));
+    for (int i = 0; i < 8 * 32; i++) assert_true(isfinite(out[i]));
+    lac_mask_free(mask);
+    mask = NULL;
+
+    /* A sample that is not finite is refused, and the moments stay. */
+    float before = l.calibration->moments[33];
+    x[32 + 5] = NAN;
+    assert_int_equal(lac_calibration_add(l.calibration, &samples, 1), LAC_STATUS_INVALID_ARGUMENT);
+    assert_non_null(strstr(lac_last_error(), "sample 1, input 5 is nan"));
+    assert_true(l.calibration->moments[33] == before);
+    assert_int_equal(l.calibration->samples, 3);
+
+    /* None, empty, of the wrong width, or of zeros alone. */
+    lac_calibration *other = NULL;
+    options.calibration = NULL;
+    assert_int_equal(lac_prune_and_correct(&w, &pattern, &options, &corrected, &mask), LAC_STATUS_INVALID_ARGUMENT);
+    assert_non_null(strstr(lac_last_error(), "calibration is NULL"));
+    assert_ok(lac_calibration_create(32, &other));
+    options.calibration = other;
+    assert_int_equal(lac_prune_and_correct(&w, &pattern, &options, &corrected, &mask), LAC_STATUS_INVALID_ARGUMENT);
+    assert_non_null(strstr(lac_last_error(), "no samples"));
+    x[32 + 5] = 0;
+    assert_ok(lac_calibration_add(other, &samples, 0));
+    assert_int_equal(lac_prune_and_correct(&w, &pattern, &options, &corrected, &mask), LAC_STATUS_INVALID_ARGUMENT);
+    assert_non_null(strstr(lac_last_error(), "mean square of its inputs is 0"));
+    lac_calibration_free(other);
+    assert_ok(lac_calibration_create(31, &other));
+    options.calibration = other;
+    assert_int_equal(lac_prune_and_correct(&w, &pattern, &options, &corrected, &mask), LAC_STATUS_INVALID_ARGUMENT);
+    assert_non_null(strstr(lac_last_error(), "k = 31"));
+    lac_calibration_free(other);
+
+    /* OBS without a place for its weights, weights that are not finite, an input that never moves. */
+    options.calibration = l.calibration;
+    assert_int_equal(lac_prune(&w, &pattern, &options, &mask), LAC_STATUS_INVALID_ARGUMENT);
+    assert_non_null(strstr(lac_last_error(), "lac_prune_and_correct"));
+    float kept = l.w[40];
+    l.w[40] = INFINITY;
+    assert_int_equal(lac_prune_and_correct(&w, &pattern, &options, &corrected, &mask), LAC_STATUS_INVALID_ARGUMENT);
+    assert_non_null(strstr(lac_last_error(), "W[1][8] is inf"));
+    l.w[40] = kept;
+    assert_null(mask);
+    for (int c = 0; c < 32; c++) l.calibration->moments[7 * 32 + c] = l.calibration->moments[c * 32 + 7] = 0;
+    lac_calibration_info info = {.size = sizeof info};
+    assert_ok(lac_calibration_get_info(l.calibration, &info));
+    assert_int_equal(info.dead, 1);
+    assert_ok(lac_prune_and_correct(&w, &pattern, &options, &w, &mask)); /* in place */
+    for (int i = 0; i < 8 * 32; i++) assert_true(isfinite(l.w[i]));
+    lac_mask_free(mask);
+    free_layer(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_product),          cmocka_unit_test(test_factor_and_inverse),
+        cmocka_unit_test(test_moments),          cmocka_unit_test(test_against_all_choices),
+        cmocka_unit_test(test_order_of_methods), cmocka_unit_test(test_threads_do_not_matter),
+        cmocka_unit_test(test_bad_calibration),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
