@@ -5,15 +5,19 @@
 #include <string.h>
 
 typedef struct prune_settings {
-    const char *in, *out;
+    const char *in, *out, *calibration;
     cli_pattern pattern;
     cli_list include, exclude;
-    int score, encoding, saturate, dense, force, dry_run, all, progress, json;
+    int score, method, encoding, saturate, dense, force, dry_run, all, progress, json;
     lac_dtype dtype;
     int64_t threads;
+    double damping;
 } prune_settings;
 
 static const cli_choice score_choices[] = {{"l1", LAC_SCORE_L1}, {"l2", LAC_SCORE_L2}, {NULL, 0}};
+
+static const cli_choice method_choices[] = {
+    {"magnitude", LAC_METHOD_MAGNITUDE}, {"wanda", LAC_METHOD_WANDA}, {"obs", LAC_METHOD_OBS}, {NULL, 0}};
 
 static const cli_operand operands[] = {
     {.name = "IN",
@@ -44,6 +48,27 @@ static const cli_option options[] = {
      .type = CLI_TYPE_LIST,
      .offset = offsetof(prune_settings, exclude),
      .help = "Copy tensors whose name matches, even when included; may be repeated."},
+    {.name = "method",
+     .letter = 'm',
+     .argument = "METHOD",
+     .type = CLI_TYPE_CHOICE,
+     .offset = offsetof(prune_settings, method),
+     .choices = method_choices,
+     .help =
+         "How weights are judged: magnitude, by themselves (unless said); wanda, times the norm of their input; obs, by what "
+         "the outputs lose once the weights that stay have made up for it, which changes these."},
+    {.name = "calibration",
+     .letter = 'c',
+     .argument = "FILE",
+     .type = CLI_TYPE_TEXT,
+     .offset = offsetof(prune_settings, calibration),
+     .help = "For wanda and obs: samples of each layer's inputs, a tensor [..., k] called a.b.input for a.b.weight.",
+     .hint = CLI_HINT_FILE},
+    {.name = "damping",
+     .argument = "SHARE",
+     .type = CLI_TYPE_NUMBER,
+     .offset = offsetof(prune_settings, damping),
+     .help = "For obs: what is added to the moments of the inputs, as a share of their mean; 0.01 unless said."},
     {.name = "score",
      .letter = 's',
      .argument = "SCORE",
@@ -94,7 +119,7 @@ typedef struct layer {
     int pruned;
     int64_t n, k;
     uint64_t dense_bytes, stored_bytes;
-    double energy_kept, seconds; /* negative: not known in a dry run */
+    double energy_kept, output_error, seconds; /* negative: not known */
 } layer;
 
 typedef struct pruner {
@@ -115,7 +140,7 @@ static layer *add_layer(pruner *p, const char *name, const char *reason)
         p->capacity = capacity;
     }
     layer *added = &p->layers[p->count++];
-    *added = (layer){.name = cli_copy_text(name), .reason = cli_copy_text(reason), .pruned = !*reason};
+    *added = (layer){.name = cli_copy_text(name), .reason = cli_copy_text(reason), .pruned = !*reason, .output_error = -1};
     return added;
 }
 
@@ -136,6 +161,7 @@ static int on_layer(void *user, const lac_layer_report *report)
     added->n = report->n, added->k = report->k;
     added->dense_bytes = report->dense_bytes, added->stored_bytes = report->stored_bytes;
     added->energy_kept = report->energy_kept, added->seconds = report->seconds;
+    added->output_error = report->output_error;
     cli_progress_show(&p->progress, report->bytes_done, report->bytes_total, report->name);
     return cli_interrupted();
 }
@@ -171,6 +197,8 @@ static int prune_for_real(pruner *p)
     options.include = s->include.items, options.include_count = s->include.count;
     options.exclude = s->exclude.items, options.exclude_count = s->exclude.count;
     options.prune = (lac_prune_options){.size = sizeof options.prune, .score = s->score, .threads = (int32_t)s->threads};
+    options.prune.method = (lac_method)s->method, options.prune.damping = s->damping;
+    options.calibration = s->calibration;
     options.compress =
         (lac_compress_options){.size = sizeof options.compress, .dtype = s->dtype, .threads = (int32_t)s->threads};
     options.compress.encoding = (lac_index_encoding)s->encoding;
@@ -288,11 +316,12 @@ static int print_json(const pruner *p, double seconds)
     json_t *layers = json_array();
     for (size_t i = 0; i < p->count; i++) {
         const layer *l = &p->layers[i];
-        json_array_append_new(layers, json_pack("{s:o,s:b,s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o}", "name", cli_json_text(l->name),
-                                                "pruned", l->pruned, "reason", l->reason, "n", (json_int_t)l->n, "k",
-                                                (json_int_t)l->k, "dense_bytes", (json_int_t)l->dense_bytes, "stored_bytes",
-                                                (json_int_t)l->stored_bytes, "energy_kept", known(l->energy_kept), "seconds",
-                                                known(l->seconds), "megabytes_per_second", known(megabytes_per_second(l))));
+        json_array_append_new(layers,
+                              json_pack("{s:o,s:b,s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "name", cli_json_text(l->name),
+                                        "pruned", l->pruned, "reason", l->reason, "n", (json_int_t)l->n, "k", (json_int_t)l->k,
+                                        "dense_bytes", (json_int_t)l->dense_bytes, "stored_bytes", (json_int_t)l->stored_bytes,
+                                        "energy_kept", known(l->energy_kept), "output_error", known(l->output_error), "seconds",
+                                        known(l->seconds), "megabytes_per_second", known(megabytes_per_second(l))));
     }
     return cli_json_print(json_pack("{s:s,s:o,s:o,s:s,s:b,s:o,s:{s:I,s:I,s:I,s:I,s:f,s:f}}", "command", "prune", "in",
                                     cli_json_text(s->in), "out", cli_json_text(s->out), "pattern", s->pattern.text, "dry_run",
@@ -306,7 +335,7 @@ static int print_json(const pruner *p, double seconds)
 static void print_tables(const pruner *p, double seconds)
 {
     const prune_settings *s = p->settings;
-    cli_table *table = cli_table_create("name|shape|pattern|before|after|of dense|energy kept|MB/s", "lllrrrrr");
+    cli_table *table = cli_table_create("name|shape|pattern|before|after|of dense|energy kept|output error|MB/s", "lllrrrrrr");
     for (size_t i = 0; i < p->count; i++) {
         const layer *l = &p->layers[i];
         if (!l->pruned && !s->all) continue;
@@ -317,12 +346,13 @@ static void print_tables(const pruner *p, double seconds)
                       cli_format_bytes(l->dense_bytes).text, cli_format_bytes(l->stored_bytes).text,
                       cli_format_percent(ratio(l->stored_bytes, l->dense_bytes)).text,
                       l->energy_kept < 0 ? "-" : cli_format_percent(l->energy_kept).text,
+                      l->output_error < 0 ? "-" : cli_format_percent(l->output_error).text,
                       speed < 0 ? "-" : cli_format_number("%.0f", speed).text);
     }
     totals t = add_up(p);
     cli_table_rule(table);
     cli_table_add(table, "total", "", "", cli_format_bytes(t.dense_bytes).text, cli_format_bytes(t.stored_bytes).text,
-                  cli_format_percent(ratio(t.stored_bytes, t.dense_bytes)).text, "",
+                  cli_format_percent(ratio(t.stored_bytes, t.dense_bytes)).text, "", "",
                   s->dry_run ? "" : cli_format_number("%.0f", seconds > 0 ? (double)t.dense_bytes / seconds / 1e6 : 0).text);
     cli_table_print(table);
     if (s->dry_run)
@@ -339,6 +369,18 @@ static int run(const void *given)
     const prune_settings *s = p.settings;
     if (s->dense && (s->dtype || s->encoding || s->saturate)) {
         cli_error(NULL, NULL, "--dense keeps the dtype and has no index: it goes with none of --dtype, --encoding, --saturate");
+        return CLI_EXIT_USAGE;
+    }
+    int calibrated = s->method == LAC_METHOD_WANDA || s->method == LAC_METHOD_OBS;
+    if (calibrated != (s->calibration != NULL)) {
+        cli_error(NULL, NULL,
+                  calibrated ? "--method %s needs the layers' inputs: --calibration FILE"
+                             : "--calibration goes with --method wanda or obs",
+                  s->method == LAC_METHOD_OBS ? "obs" : "wanda");
+        return CLI_EXIT_USAGE;
+    }
+    if (s->damping < 0 || (s->damping > 0 && s->method != LAC_METHOD_OBS)) {
+        cli_error(NULL, NULL, "--damping is %g; it must be positive, and goes with --method obs", s->damping);
         return CLI_EXIT_USAGE;
     }
     double started = cli_seconds();
@@ -359,11 +401,15 @@ const cli_command cli_command_prune = {
     .name = "prune",
     .summary = "prune a checkpoint to a pattern and store it compressed",
     .description =
-        "Keeps the largest weights that the pattern allows in every floating-point matrix of IN and writes them compressed to "
+        "Keeps the best weights that the pattern allows in every floating-point matrix of IN and writes them compressed to "
         "OUT, beside a copy of all other tensors. Only one tensor is in memory at a time, so IN may be larger than that.\n\n"
+        "The best are the largest, or with --method and --calibration those that the layer's outputs need most over samples of "
+        "its "
+        "inputs; 'output error' is what these outputs lose, as a share of their energy.\n\n"
         "OUT appears complete or not at all: Ctrl-C ends after the tensor in hand and leaves no file.",
     .examples = "lacuna prune model.safetensors pruned.safetensors --pattern 2:4 --exclude '*embed*'\n"
                 "lacuna prune checkpoint/ pruned.safetensors -p vw32:8:32 --dtype bf16 --json\n"
+                "lacuna prune model.safetensors pruned.safetensors -p 2:4 -m obs -c inputs.safetensors\n"
                 "lacuna prune model.safetensors pruned.safetensors -p 64:2:8 --dry-run",
     .operands = operands,
     .options = options,

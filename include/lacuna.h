@@ -425,6 +425,7 @@ typedef struct lac_layer_report {
     double seconds;
     int64_t index, total; /* this is tensor `index` of `total`                            */
     uint64_t bytes_done, bytes_total;
+    double output_error; /* what the outputs lose over the calibration, as a share; negative when there is none */
 } lac_layer_report;
 
 /* Called after each tensor; a nonzero return stops with CANCELLED and leaves no file behind. */
@@ -442,6 +443,9 @@ typedef struct lac_checkpoint_options {
     int32_t keep_dense; /* 1: write pruned tensors dense, with zeros, under their own names               */
     lac_layer_fn on_layer;
     void *user;
+    const char
+        *calibration; /* WANDA, OBS: a file with a tensor [..., k] of inputs for each matrix that is pruned: "a.b.input" for
+                                "a.b.weight", "c.input" for any other "c", or the only tensor of an .npy                  */
 } lac_checkpoint_options;
 
 /* Prunes a checkpoint into a container, one tensor in memory at a time; what it does not prune is copied. */

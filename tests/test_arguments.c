@@ -66,6 +66,53 @@ static void core(void **state)
     assert_true(!text[0] && dtype == LAC_DTYPE_F32 && !memcmp(&none, &untouched, sizeof none));
 }
 
+static void calibrations(void **state)
+{
+    test_world *the = *state;
+    lac_calibration *made = NULL, *none = UNTOUCHED;
+    lac_mask *out = UNTOUCHED;
+    lac_matrix narrow = the->dense;
+    narrow.cols = 7;
+    double error = -1, total = -1;
+    lac_calibration_info info = {.size = sizeof info}, sizeless = {0};
+    refuses(lac_calibration_create(0, &none), "k is 0");
+    refuses(lac_calibration_create(-5, &none), "k is -5");
+    refuses(lac_calibration_create(8, NULL), "out is NULL");
+    assert_ptr_equal(none, UNTOUCHED);
+    assert_ok(lac_calibration_create(the->dense.cols, &made));
+    refuses(lac_calibration_add(NULL, &the->dense, 0), "calibration is NULL");
+    refuses(lac_calibration_add(made, NULL, 0), "x is NULL");
+    refuses(lac_calibration_add(made, &narrow, 0), "x has 7 columns");
+    refuses(lac_calibration_add(made, &the->dense, -2), "threads is -2");
+    refuses(lac_calibration_get_info(NULL, &info), "calibration is NULL");
+    refuses(lac_calibration_get_info(made, NULL), "info is NULL");
+    refuses(lac_calibration_get_info(made, &sizeless), "info->size is 0");
+    refuses(lac_calibration_error(NULL, &the->dense, &the->dense, &error, &total), "calibration is NULL");
+    refuses(lac_calibration_error(made, NULL, &the->dense, &error, &total), "original is NULL");
+    refuses(lac_calibration_error(made, &the->dense, NULL, &error, &total), "pruned is NULL");
+    refuses(lac_calibration_error(made, &the->dense, &narrow, &error, &total), "x 7");
+    refuses(lac_calibration_error(made, &the->dense, &the->dense, NULL, &total), "error is NULL");
+    refuses(lac_calibration_error(made, &the->dense, &the->dense, &error, NULL), "total is NULL");
+    assert_true(error == -1 && total == -1);
+
+    lac_prune_options options = {.size = sizeof options, .method = (lac_method)9};
+    refuses(lac_prune_and_correct(NULL, &the->pattern, NULL, &the->dense, &out), "dense is NULL");
+    refuses(lac_prune_and_correct(&the->dense, NULL, NULL, &the->dense, &out), "pattern is NULL");
+    refuses(lac_prune_and_correct(&the->dense, &the->pattern, NULL, NULL, &out), "corrected is NULL");
+    refuses(lac_prune_and_correct(&the->dense, &the->pattern, NULL, &narrow, &out), "x 7");
+    refuses(lac_prune_and_correct(&the->dense, &the->pattern, NULL, &the->dense, NULL), "out is NULL");
+    refuses(lac_prune_and_correct(&the->dense, &the->pattern, &options, &the->dense, &out), "method is 9");
+    options = (lac_prune_options){.size = sizeof options, .damping = -1};
+    refuses(lac_prune_and_correct(&the->dense, &the->pattern, &options, &the->dense, &out), "damping is -1");
+    options = (lac_prune_options){.size = sizeof options, .method = LAC_METHOD_WANDA};
+    refuses(lac_prune(&the->dense, &the->pattern, &options, &out), "calibration is NULL");
+    options.calibration = made;
+    refuses(lac_prune(&the->dense, &the->pattern, &options, &out), "no samples");
+    assert_ptr_equal(out, UNTOUCHED);
+    lac_calibration_free(made);
+    harmless(lac_calibration_free, (lac_calibration_free(NULL), true));
+}
+
 static void masks(void **state)
 {
     test_world *the = *state;
@@ -470,6 +517,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(core),
+        cmocka_unit_test(calibrations),
         cmocka_unit_test(masks),
         cmocka_unit_test(weights),
         cmocka_unit_test(files),

@@ -37,6 +37,42 @@ static lac_status try_plain_calls(test_scene *s)
 
 static lac_status try_pattern_check(test_scene *s) { return lac_pattern_check(&s->pruned.view, &s->pattern, NULL); }
 static lac_status try_prune(test_scene *s) { return lac_prune(&s->dense.view, &s->pattern, NULL, &s->new_mask); }
+
+static lac_status try_calibration_create(test_scene *s)
+{
+    lac_calibration *made = NULL;
+    (void)s;
+    lac_status status = lac_calibration_create(TEST_COLS, &made);
+    lac_calibration_free(made);
+    return status;
+}
+
+/* The rows of the weight serve as samples. */
+static lac_status calibrated(test_scene *s, lac_method method)
+{
+    lac_calibration *calibration = NULL;
+    lac_calibration_info info = {.size = sizeof info};
+    double error = 0, total = 0;
+    lac_status status = lac_calibration_create(TEST_COLS, &calibration);
+    if (!status) status = lac_calibration_add(calibration, &s->dense.view, 1);
+    lac_prune_options options = {.size = sizeof options, .method = method, .calibration = calibration, .threads = 2};
+    if (!status && method == LAC_METHOD_WANDA) status = lac_prune(&s->dense.view, &s->pattern, &options, &s->new_mask);
+    if (!status) status = lac_calibration_get_info(calibration, &info);
+    if (!status) status = lac_calibration_error(calibration, &s->dense.view, &s->pruned.view, &error, &total);
+    if (!status && method == LAC_METHOD_OBS)
+        status = lac_prune_and_correct(&s->dense.view, &s->pattern, &options, &s->out.view, &s->new_mask);
+    lac_calibration_free(calibration);
+    if (status) {
+        lac_mask_free(s->new_mask);
+        s->new_mask = NULL;
+        return status;
+    }
+    return ok_when(info.samples == TEST_ROWS && total > 0 && error <= total * 4);
+}
+
+static lac_status try_prune_wanda(test_scene *s) { return calibrated(s, LAC_METHOD_WANDA); }
+static lac_status try_prune_obs(test_scene *s) { return calibrated(s, LAC_METHOD_OBS); }
+
 static lac_status try_mask_from_matrix(test_scene *s)
 {
     return lac_mask_from_matrix(&s->pruned.view, &s->pattern, &s->new_mask);
@@ -371,6 +407,9 @@ static const scenario scenarios[] = {
      0, 0, false},
     {"lac_pattern_check", try_pattern_check, 0, 0, true},
     {"lac_prune", try_prune, 0, check_new_mask, true},
+    {"lac_calibration_create lac_calibration_free", try_calibration_create, 0, 0, true},
+    {"lac_calibration_add lac_calibration_get_info lac_calibration_error", try_prune_wanda, 0, 0, true},
+    {"lac_prune_and_correct", try_prune_obs, 0, 0, true},
     {"lac_mask_from_matrix", try_mask_from_matrix, 0, check_new_mask, true},
     {"lac_mask_from_nonzeros", try_mask_from_nonzeros, 0, check_new_mask, true},
     {"lac_mask_with_pattern", try_mask_with_pattern, 0, check_new_mask, true},

@@ -11,11 +11,12 @@
 #include "core/pattern.h"
 #include "core/status.h"
 #include "lacuna.h"
+#include "prune/inputs.h"
 
 typedef struct checkpoint {
     lac_checkpoint_options options;
     lac_pattern pattern;
-    lac_file *file;
+    lac_file *file, *inputs; /* inputs: NULL without a calibration */
     lac_writer *writer;
     int64_t tensors, weights; /* of the input */
     uint64_t bytes_done, bytes_total;
@@ -56,6 +57,14 @@ static lac_status read_options(const lac_checkpoint_options *options, checkpoint
                         c->options.prune.size, c->options.compress.size, sizeof c->options.prune, sizeof c->options.compress);
     if (c->options.prune.size == 0) c->options.prune.size = sizeof c->options.prune;
     if (c->options.compress.size == 0) c->options.compress.size = sizeof c->options.compress;
+    bool calibrated = c->options.prune.method == LAC_METHOD_WANDA || c->options.prune.method == LAC_METHOD_OBS;
+    if (calibrated != (c->options.calibration != NULL))
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: calibration is %s, but the method %s",
+                        calibrated ? "NULL" : "given",
+                        calibrated ? "judges weights by their inputs" : "looks at the weights alone");
+    if (c->options.prune.calibration)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                        "options: prune.calibration is given; a checkpoint's layers have one each, from a file");
     return LAC_STATUS_OK;
 }
 
@@ -165,6 +174,49 @@ static lac_status write_pruned(const checkpoint *c, const lac_matrix *dense, con
     return status;
 }
 
+/* Finds the mask by `dense` and writes `values` under it, which are the same weights or corrected ones. */
+static lac_status finish_pruned(const checkpoint *c, const lac_matrix *dense, const lac_matrix *values, const lac_mask *mask,
+                                const char *name, lac_layer_report *report)
+{
+    double kept = 0, total = 0;
+    lac_status status = lac_mask_energy(mask, dense, &kept, &total);
+    if (status == LAC_STATUS_OK) status = write_pruned(c, values, mask, name, report);
+    report->energy_kept = total > 0 ? kept / total : 1.0;
+    return status;
+}
+
+static lac_status prune_alone(const checkpoint *c, const lac_matrix *dense, const lac_tensor_info *tensor,
+                              lac_layer_report *report)
+{
+    lac_mask *mask = NULL;
+    lac_status status = lac_prune(dense, &c->pattern, &c->options.prune, &mask);
+    if (status == LAC_STATUS_OK) status = finish_pruned(c, dense, dense, mask, tensor->name, report);
+    lac_mask_free(mask);
+    return status;
+}
+
+static lac_status prune_calibrated(const checkpoint *c, const lac_matrix *dense, const lac_tensor_info *tensor,
+                                   lac_layer_report *report)
+{
+    lac_prune_options options = c->options.prune;
+    lac_calibration *calibration = NULL;
+    lac_mask *mask = NULL;
+    double error = 0, total = 0;
+    lac_matrix corrected = *dense;
+    corrected.data = lac_allocate(tensor->bytes);
+    if (!corrected.data) return lac_fail_memory("the corrected weights", tensor->bytes);
+    lac_status status = lac_inputs_read(c->inputs, tensor->name, dense->cols, options.threads, &calibration);
+    options.calibration = calibration;
+    if (status == LAC_STATUS_OK) status = lac_prune_and_correct(dense, &c->pattern, &options, &corrected, &mask);
+    if (status == LAC_STATUS_OK) status = lac_calibration_error(calibration, dense, &corrected, &error, &total);
+    lac_calibration_free(calibration);
+    if (status == LAC_STATUS_OK) status = finish_pruned(c, dense, &corrected, mask, tensor->name, report);
+    report->output_error = total > 0 ? error / total : 0;
+    lac_mask_free(mask);
+    lac_release(corrected.data);
+    return status;
+}
+
 static lac_status prune_tensor(const checkpoint *c, const lac_tensor_info *tensor, lac_layer_report *report)
 {
     lac_matrix dense = {.dtype = tensor->dtype, .rows = tensor->shape[0], .cols = tensor->shape[1]};
@@ -175,13 +227,7 @@ static lac_status prune_tensor(const checkpoint *c, const lac_tensor_info *tenso
         if (!copy) return lac_fail_memory("an aligned copy of the tensor", tensor->bytes);
         dense.data = memcpy(copy, tensor->data, tensor->bytes);
     }
-    lac_mask *mask = NULL;
-    double kept = 0, total = 0;
-    lac_status status = lac_prune(&dense, &c->pattern, &c->options.prune, &mask);
-    if (status == LAC_STATUS_OK) status = lac_mask_energy(mask, &dense, &kept, &total);
-    if (status == LAC_STATUS_OK) status = write_pruned(c, &dense, mask, tensor->name, report);
-    report->energy_kept = total > 0 ? kept / total : 1.0;
-    lac_mask_free(mask);
+    lac_status status = c->inputs ? prune_calibrated(c, &dense, tensor, report) : prune_alone(c, &dense, tensor, report);
     lac_release(copy);
     return status;
 }
@@ -207,7 +253,8 @@ static lac_status write_tensor(checkpoint *c, int64_t index)
     lac_tensor_info tensor;
     lac_status status = get_tensor(c, index, &tensor);
     if (status != LAC_STATUS_OK) return status;
-    lac_layer_report report = {.name = tensor.name, .reason = reason_to_copy(c, &tensor), .index = index, .energy_kept = 1.0};
+    lac_layer_report report = {
+        .name = tensor.name, .reason = reason_to_copy(c, &tensor), .index = index, .energy_kept = 1.0, .output_error = -1};
     report.pruned = *report.reason == '\0';
     report.dense_bytes = report.stored_bytes = tensor.bytes;
     if (tensor.rank == 2) report.n = tensor.shape[0], report.k = tensor.shape[1];
@@ -222,7 +269,8 @@ static lac_status write_tensor(checkpoint *c, int64_t index)
 static lac_status write_carried(checkpoint *c, int64_t index)
 {
     double start = seconds_now();
-    lac_layer_report report = {.reason = "compressed already", .index = c->tensors + index, .energy_kept = 1.0};
+    lac_layer_report report = {
+        .reason = "compressed already", .index = c->tensors + index, .energy_kept = 1.0, .output_error = -1};
     lac_weight *weight = NULL;
     lac_weight_info info = {.size = sizeof info};
     lac_status status = lac_file_get_weight(c->file, index, &report.name, &info);
@@ -247,6 +295,8 @@ static lac_status open_both(checkpoint *c, const char *in, const char *out)
     if (info.masks > 0) return lac_fail(LAC_STATUS_UNSUPPORTED, "in: %s holds a mask, which has no weights to prune", in);
     c->tensors = info.tensors;
     c->weights = info.weights;
+    if (c->options.calibration) status = lac_file_open(c->options.calibration, &c->inputs);
+    if (status != LAC_STATUS_OK) return lac_fail_in(status, "calibration");
     return lac_writer_open(out, &c->writer);
 }
 
@@ -263,6 +313,7 @@ lac_status lac_checkpoint_prune(const char *in, const char *out, const lac_check
     for (int64_t i = 0; i < c.weights && status == LAC_STATUS_OK; i++) status = write_carried(&c, i);
     if (status == LAC_STATUS_OK) status = lac_writer_commit(c.writer);
     lac_writer_free(c.writer);
+    lac_file_close(c.inputs);
     lac_file_close(c.file);
     return status;
 }

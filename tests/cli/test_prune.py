@@ -14,7 +14,8 @@ from support import LACUNA, Case, gaussian, prune_2_4, read_safetensors, write_n
 
 PATTERNS = ["2:4", "8:32", "25%", "vw4:2:8", "vw4:25%", "bw2x2:1:4", "bw2x2:25%", "4:2:8", "shfl4:25%"]
 TOTALS = {"pruned", "copied", "dense_bytes", "stored_bytes", "of_dense", "seconds"}
-LAYER = {"name", "pruned", "reason", "n", "k", "dense_bytes", "stored_bytes", "energy_kept", "seconds", "megabytes_per_second"}
+LAYER = {"name", "pruned", "reason", "n", "k", "dense_bytes", "stored_bytes", "energy_kept", "output_error", "seconds",
+         "megabytes_per_second"}
 
 
 class Prune(Case):
@@ -54,6 +55,38 @@ class Prune(Case):
         out, _ = self.run_lacuna("prune", "model.safetensors", "out.safetensors", "-p", "2:4", "--force", "--all")
         for word in ["a.weight", "16x32", "2:4", "2.00 KiB", "copied: not a matrix", "total", "4 tensors pruned, 2 copied"]:
             self.assertIn(word, out)
+
+    def test_methods(self):
+        """Over the same inputs second order loses less than Wanda, and Wanda less than the plain weights would."""
+        n, k, samples = 16, 32, 200
+        weights = gaussian(n, k, 1)
+        scales = [0.2 + (c % 7) for c in range(k)]
+        factors, noise = gaussian(samples, 1, 2), gaussian(samples, k, 3)
+        inputs = [(factors[i // k] + 0.5 * noise[i]) * scales[i % k] for i in range(samples * k)]
+        write_safetensors(self.path("model.safetensors"), {"a.weight": ("F32", [n, k], weights)})
+        write_safetensors(self.path("inputs.safetensors"), {"a.input": ("F32", [samples // 10, 10, k], inputs)})
+        errors = {}
+        for method in ["wanda", "obs"]:
+            document = self.run_json("prune", "model.safetensors", method, "-p", "2:4", "-m", method, "-c", "inputs.safetensors")
+            errors[method] = document["layers"][0]["output_error"]
+            self.run_lacuna("verify", method)
+        self.assertLess(0, errors["obs"])
+        self.assertLess(errors["obs"], errors["wanda"])
+        document = self.run_json("prune", "model.safetensors", "plain", "-p", "2:4")
+        self.assertIsNone(document["layers"][0]["output_error"])
+
+    def test_calibration_refused(self):
+        self.make_checkpoint()
+        write_safetensors(self.path("inputs.safetensors"), {"a.input": ("F32", [4, 3], gaussian(4, 3, 1))})
+        model = ["prune", "model.safetensors", "out", "-p", "2:4"]
+        self.assertIn("--calibration FILE", self.run_lacuna(*model, "-m", "obs", status=2)[1])
+        self.assertIn("goes with --method", self.run_lacuna(*model, "-c", "inputs.safetensors", status=2)[1])
+        self.assertIn("--damping is", self.run_lacuna(*model, "--damping", "0.5", status=2)[1])
+        obs = [*model, "-m", "obs", "-c", "inputs.safetensors"]
+        self.assertIn("[..., 32] is needed", self.run_lacuna(*obs, "-i", "a.weight", status=3)[1])
+        self.assertIn("no tensor b.input", self.run_lacuna(*obs, "-i", "b.weight", status=3)[1])
+        self.assertIn("absent", self.run_lacuna(*model, "-m", "wanda", "-c", "absent", status=3)[1])
+        self.assertFalse(os.path.exists(self.path("out")))
 
     def test_include_and_exclude(self):
         self.make_checkpoint()

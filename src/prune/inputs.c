@@ -1,0 +1,89 @@
+/* inputs.c - from the tensors of a calibration file to a layer's calibration. The tensor is read where it is mapped, a batch at a
+ * time. Called by checkpoint.c. */
+#include "prune/inputs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+/* Rows that are copied at a time where the file does not align them. */
+enum { COPIED_ROWS = 1024 };
+
+/* "a.b.input" for "a.b.weight"; "c.input" for any other "c". */
+static lac_status name_inputs(const char *name, char **out)
+{
+    static const char suffix[] = ".weight";
+    size_t length = strlen(name), cut = sizeof suffix - 1;
+    if (length > cut && strcmp(name + length - cut, suffix) == 0) length -= cut;
+    *out = lac_allocate(length + sizeof ".input");
+    if (!*out) return lac_fail_memory("a tensor's name", length + sizeof ".input");
+    memcpy(*out, name, length);
+    memcpy(*out + length, ".input", sizeof ".input");
+    return LAC_STATUS_OK;
+}
+
+static lac_status find_inputs(const lac_file *file, const char *name, lac_tensor_info *tensor)
+{
+    lac_file_info info = {.size = sizeof info};
+    lac_status status = lac_file_get_info(file, &info);
+    if (status != LAC_STATUS_OK) return status;
+    if (info.format == LAC_FILE_FORMAT_NPY) return lac_file_get_tensor(file, 0, tensor);
+    char *wanted = NULL;
+    status = name_inputs(name, &wanted);
+    if (status != LAC_STATUS_OK) return status;
+    status = lac_file_find_tensor(file, wanted, tensor);
+    if (status == LAC_STATUS_NOT_FOUND)
+        status = lac_fail(LAC_STATUS_NOT_FOUND, "the calibration has no tensor %s with the inputs of this layer", wanted);
+    lac_release(wanted);
+    return status;
+}
+
+/* Samples of any alignment: aligned ones in place, others through a copy of some rows at a time. */
+static lac_status add_samples(lac_calibration *calibration, const lac_tensor_info *tensor, int64_t rows, int64_t k,
+                              int32_t threads)
+{
+    size_t element = lac_dtype_size(tensor->dtype);
+    lac_matrix x = {.dtype = tensor->dtype, .rows = rows, .cols = k};
+    memcpy(&x.data, &tensor->data, sizeof x.data); /* the file is read-only; nothing writes through `x` */
+    if ((uintptr_t)tensor->data % element == 0) return lac_calibration_add(calibration, &x, threads);
+    uint64_t row_bytes = (uint64_t)k * element, bytes = row_bytes * (uint64_t)(rows < COPIED_ROWS ? rows : COPIED_ROWS);
+    void *copy = lac_allocate(bytes);
+    if (!copy) return lac_fail_memory("an aligned copy of samples", bytes);
+    lac_status status = LAC_STATUS_OK;
+    for (int64_t first = 0; first < rows && status == LAC_STATUS_OK; first += COPIED_ROWS) {
+        x.rows = rows - first < COPIED_ROWS ? rows - first : COPIED_ROWS;
+        x.data = memcpy(copy, (const char *)tensor->data + (uint64_t)first * row_bytes, (uint64_t)x.rows * row_bytes);
+        status = lac_calibration_add(calibration, &x, threads);
+    }
+    lac_release(copy);
+    return status;
+}
+
+lac_status lac_inputs_read(const lac_file *file, const char *name, int64_t k, int32_t threads, lac_calibration **out)
+{
+    lac_tensor_info tensor = {.size = sizeof tensor};
+    lac_status status = find_inputs(file, name, &tensor);
+    if (status != LAC_STATUS_OK) return status;
+    int64_t last = tensor.rank > 0 ? tensor.shape[tensor.rank - 1] : 0, rows = 1;
+    for (int i = 0; i + 1 < tensor.rank; i++) rows *= tensor.shape[i];
+    if (!lac_dtype_is_input(tensor.dtype))
+        return lac_fail(LAC_STATUS_UNSUPPORTED, "calibration tensor %s is of type %s; f32, f16, bf16 or f64 is needed",
+                        tensor.name, tensor.type);
+    if (tensor.rank < 2 || last != k)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                        "calibration tensor %s has rank %d and a last dimension of %lld; [..., %lld] is needed", tensor.name,
+                        (int)tensor.rank, (long long)last, (long long)k);
+    lac_calibration *made = NULL;
+    status = lac_calibration_create(k, &made);
+    if (status != LAC_STATUS_OK) return status;
+    status = add_samples(made, &tensor, rows, k, threads);
+    if (status != LAC_STATUS_OK) {
+        lac_calibration_free(made);
+        return lac_fail_in(status, "calibration tensor %s", tensor.name);
+    }
+    *out = made;
+    return LAC_STATUS_OK;
+}
