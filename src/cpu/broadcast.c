@@ -10,8 +10,8 @@
  * block stays over all tiles. While a block is worked on, the next one is asked for from memory, a part with each tile.
  * Sums live in the thread's scratch between blocks, so Y is written once and C may be Y.
  *
- * Workspace:  packed panel of tokens | for each thread: sums [panel of the item][token of the panel][width]
- *             or, for each thread: packed tile of tokens | sums [panel of the item][token of the tile][width]
+ * Workspace:  packed panel of tokens | sums that wait (finish.h) | for each thread: sums [panel of the item][token of the panel][width]
+ *             or, for each thread: packed tile of tokens | sums [panel of the item][token of the tile][width] | sums that wait
  * Bottleneck: the FMA pipes; with few tokens, reading W from memory, which happens once. */
 #include "cpu/broadcast.h"
 
@@ -44,6 +44,7 @@ typedef struct broadcast_state {
     const lac_cpu_unit *unit;
     int64_t count;
     panel_of_w *panels; /* [count]                                           */
+    uint32_t *order;    /* [n] of shuffled outputs (finish.h), or NULL       */
     void *storage;
 } broadcast_state;
 
@@ -163,7 +164,7 @@ static blocking blocking_of(const lac_problem *problem)
 {
     const lac_weight *w = problem->weight;
     uint64_t bytes = (uint64_t)w->kept * lac_dtype_size(w->dtype);
-    return blocking_by(problem, lac_cpu_shares_tokens(problem, bytes, every_token(problem).tiles));
+    return blocking_by(problem, lac_cpu_shares_tokens(problem, bytes, every_token(problem).tiles, LAC_CPU_BROADCAST_CACHES));
 }
 
 /* ---- preparing */
@@ -261,6 +262,11 @@ lac_status lac_cpu_broadcast_prepare(const lac_problem *problem, void **out)
     char *values = storage + panel_bytes + column_bytes;
     for (int64_t group = 0; group < w->geometry.row_groups; ++group) cut_group(state, w, group, units, &columns, &values);
     lac_release(units);
+    lac_status status = lac_cpu_aside_order(problem, &state->order);
+    if (status) {
+        lac_cpu_broadcast_release(state);
+        return status;
+    }
     *out = state;
     return LAC_STATUS_OK;
 }
@@ -269,18 +275,31 @@ void lac_cpu_broadcast_release(void *state)
 {
     if (!state) return;
     lac_release(((broadcast_state *)state)->storage);
+    lac_release(((broadcast_state *)state)->order);
     lac_release(state);
 }
 
 /* ---- executing */
+
+/* Sums that wait, of the largest panel. */
+static uint64_t aside_bytes(const lac_problem *problem)
+{
+    return lac_cpu_aside_bytes(problem, smaller(problem->m, lac_cpu_panel_tokens(problem->m)));
+}
+
+/* What a thread has for itself where threads share out the tokens. */
+static uint64_t own_bytes(const lac_problem *problem, const blocking *b)
+{
+    return lac_cpu_tile_bytes(problem, b->tile) + b->sums_bytes + lac_cpu_aside_bytes(problem, b->tile);
+}
 
 /* Enough for either way: dense.c asks with the sparse weight, and runs with the dense one. */
 size_t lac_cpu_broadcast_workspace(const lac_problem *problem)
 {
     const uint64_t threads = (uint64_t)problem->options.threads;
     blocking one = blocking_by(problem, false), other = blocking_by(problem, true);
-    uint64_t by_outputs = lac_cpu_packed_bytes(problem, one.tile) + threads * one.sums_bytes;
-    uint64_t by_tokens = threads * (lac_cpu_tile_bytes(problem, other.tile) + other.sums_bytes);
+    uint64_t by_outputs = lac_cpu_packed_bytes(problem, one.tile) + aside_bytes(problem) + threads * one.sums_bytes;
+    uint64_t by_tokens = threads * own_bytes(problem, &other);
     return by_outputs > by_tokens ? by_outputs : by_tokens;
 }
 
@@ -328,6 +347,15 @@ static void look_ahead(const item *it, int64_t p, int64_t next_slot, int64_t til
     call->ahead_step = (int64_t)(2 * part / (size_t)(call->slots ? call->slots : 1)) + 1;
 }
 
+/* The part of Y that a panel's last block leads to. */
+static void ask_for_results(const item *it, const panel_of_w *panel, int64_t first_token)
+{
+    lac_cpu_region y =
+        lac_cpu_finish_region(it->problem, it->call, it->tokens, first_token, panel->first_row, panel->first_row + panel->rows);
+    for (int64_t row = 0; row < y.rows; ++row)
+        for (int64_t line = 0; line < y.bytes; line += 64) __builtin_prefetch(y.begin + row * y.stride + line, 1, 2);
+}
+
 static void multiply_block(const item *it, int64_t from)
 {
     const lac_weight *w = it->problem->weight;
@@ -347,6 +375,7 @@ static void multiply_block(const item *it, int64_t from)
             call.values = panel->values + (size_t)from * slot_bytes(it, panel);
             call.sums = sums_of(it, p, tile);
             look_ahead(it, p, from + it->slots, tile, &call);
+            if (from + it->slots >= panel->slots) ask_for_results(it, panel, first_token);
             unit->broadcast(&call);
         }
     }
@@ -382,8 +411,9 @@ static void run_by_tokens(const lac_problem *problem, const broadcast_state *sta
     const uint64_t tile_bytes = lac_cpu_tile_bytes(problem, all.tile);
     LAC_OMP(omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1))
     for (int64_t tile = 0; tile < all.tiles; ++tile) {
-        char *own = (char *)call->workspace + (uint64_t)lac_parallel_number() * (tile_bytes + b->sums_bytes);
-        const lac_cpu_panel tokens = lac_cpu_tile_panel(&all, tile, (float *)(void *)own);
+        char *own = (char *)call->workspace + (uint64_t)lac_parallel_number() * own_bytes(problem, b);
+        lac_cpu_panel tokens = lac_cpu_tile_panel(&all, tile, (float *)(void *)own);
+        if (state->order) tokens.aside = (float *)(void *)(own + tile_bytes + b->sums_bytes);
         lac_cpu_pack(state->unit, problem, call, &tokens);
         for (int64_t i = 0; i < b->items; ++i) {
             item it = {.state = state,
@@ -398,6 +428,9 @@ static void run_by_tokens(const lac_problem *problem, const broadcast_state *sta
             lac_cpu_ask_ahead(problem, call, &all, tile + threads, i, b->items);
             run_item(&it);
         }
+        const int64_t parts = state->order ? lac_cpu_aside_parts(problem, &tokens) : 0;
+        for (int64_t part = 0; part < parts; ++part)
+            lac_cpu_finish_aside(state->unit, problem, call, &tokens, state->order, part);
     }
 }
 
@@ -405,7 +438,7 @@ lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opa
 {
     const broadcast_state *state = opaque;
     const blocking b = blocking_of(problem);
-    char *scratch = (char *)call->workspace + lac_cpu_packed_bytes(problem, b.tile);
+    char *aside = (char *)call->workspace + lac_cpu_packed_bytes(problem, b.tile), *scratch = aside + aside_bytes(problem);
     const int threads = problem->options.threads;
     if (b.by_tokens) {
         run_by_tokens(problem, state, call, &b);
@@ -414,7 +447,9 @@ lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opa
     for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(problem->m)) {
         lac_cpu_panel tokens = lac_cpu_panel_at(problem, call, b.tile, first);
         cut_tokens(state->unit, &tokens);
+        if (state->order) tokens.aside = (float *)(void *)aside;
         const int64_t strips = lac_cpu_strips(problem, &tokens);
+        const int64_t parts = state->order ? lac_cpu_aside_parts(problem, &tokens) : 0;
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
             float *sums = (float *)(void *)(scratch + (uint64_t)lac_parallel_number() * b.sums_bytes);
@@ -432,6 +467,11 @@ lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opa
                            .later = b.panels * threads,
                            .sums = sums};
                 run_item(&it);
+            }
+            if (parts) {
+                LAC_OMP(omp for schedule(static))
+                for (int64_t part = 0; part < parts; ++part)
+                    lac_cpu_finish_aside(state->unit, problem, call, &tokens, state->order, part);
             }
         }
     }

@@ -63,12 +63,14 @@ static double shuffling(const lac_problem *problem)
 
 /* Adds a weight of so many bytes, read from memory once for each panel of tokens (once at all where threads share out the
  * tokens), and again from the second-level cache as often as there are tiles beyond those. */
-static void add_weight(const lac_problem *problem, lac_cpu_work *work, double bytes, double readings)
+static void add_weight(const lac_problem *problem, lac_cpu_work *work, double bytes, double readings, int caches)
 {
-    bool by_tokens = lac_cpu_shares_tokens(problem, (uint64_t)bytes, (int64_t)readings);
+    bool by_tokens = lac_cpu_shares_tokens(problem, (uint64_t)bytes, (int64_t)readings, caches);
     double panels = by_tokens ? 1.0 : ceil_divide(problem->m, LAC_CPU_PANEL_TOKENS);
+    double l2 = problem->device->info.l2_bytes ? (double)problem->device->info.l2_bytes : 1 << 20;
     work->bytes += bytes * panels;
-    if (readings > panels) work->l2_bytes += bytes * (readings - panels);
+    if (readings <= panels) return;
+    *(by_tokens && bytes > l2 ? &work->l3_bytes : &work->l2_bytes) += bytes * (readings - panels);
 }
 
 /* FMAs of which only `sums` are independent of each other. */
@@ -90,7 +92,7 @@ static lac_cost gather_cost(const lac_problem *problem)
     work.fmas = products;
     work.loads = products * product + products / tile * PLAIN_GATHER + panels * kept * PLAIN_DECODE;
     work.packing += (double)problem->m * (double)problem->weight->geometry.n * (PLAIN_STORE - FINISH);
-    add_weight(problem, &work, weight_bytes, panels);
+    add_weight(problem, &work, weight_bytes, panels, 0);
     return lac_model_cpu_cost(&problem->device->info, &work);
 }
 
@@ -123,7 +125,7 @@ static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, 
     work.fmas = waiting(fmas, tile * vectors);
     work.loads = slots * (tile + vectors * widening + BROADCAST_SLOT);
     work.packing += moved + tiles * panels * ceil_divide(problem->weight->geometry.n, unit_n) * BROADCAST_TILE;
-    add_weight(problem, &work, bytes, tiles);
+    add_weight(problem, &work, bytes, tiles, LAC_CPU_BROADCAST_CACHES);
     return lac_model_cpu_cost(&problem->device->info, &work);
 }
 
@@ -161,7 +163,7 @@ static lac_cost stream_cost(const lac_problem *problem)
                  strip_blocks * (2.0 * rows * vectors + STREAM_STRIP);
     work.packing += shuffling(problem);
     double columns = shared / rows + (1.0 - shared); /* for each weight */
-    add_weight(problem, &work, weights * (sizeof(float) + columns * sizeof(uint16_t)), tiles);
+    add_weight(problem, &work, weights * (sizeof(float) + columns * sizeof(uint16_t)), tiles, LAC_CPU_STREAM_CACHES);
     return lac_model_cpu_cost(&problem->device->info, &work);
 }
 
@@ -178,7 +180,7 @@ static lac_cost expand_cost(const lac_problem *problem)
     work.fmas = waiting(vectors * m, m <= 4.0 ? 2.0 * m : m);
     work.loads = vectors * (3.0 + m);
     if (x_bytes > (double)l1) work.l2_bytes = (double)w->geometry.n * x_bytes;
-    add_weight(problem, &work, (double)w->kept * (double)lac_dtype_size(w->dtype) + columns / 8.0, 1.0);
+    add_weight(problem, &work, (double)w->kept * (double)lac_dtype_size(w->dtype) + columns / 8.0, 1.0, 0);
     return lac_model_cpu_cost(&problem->device->info, &work);
 }
 

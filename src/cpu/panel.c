@@ -137,11 +137,12 @@ void lac_cpu_pack(const lac_cpu_unit *unit, const lac_problem *problem, const la
 
 /* ---- tiles of tokens, each by one thread */
 
-bool lac_cpu_shares_tokens(const lac_problem *problem, uint64_t weight_bytes, int64_t tiles)
+bool lac_cpu_shares_tokens(const lac_problem *problem, uint64_t weight_bytes, int64_t tiles, int caches)
 {
     const int64_t threads = problem->options.threads;
     uint64_t l2 = problem->device->info.l2_bytes ? problem->device->info.l2_bytes : 1 << 20;
-    return weight_bytes <= l2 / 2 && tiles > 1 && (tiles % threads == 0 || tiles >= 8 * threads);
+    if (tiles < 2 || (tiles % threads && tiles < 8 * threads)) return false;
+    return weight_bytes <= l2 / 2 || (weight_bytes <= (uint64_t)caches * l2 && tiles >= 2 * threads);
 }
 
 uint64_t lac_cpu_tile_bytes(const lac_problem *problem, int tile)
@@ -161,32 +162,17 @@ lac_cpu_panel lac_cpu_tile_panel(const lac_cpu_panel *panel, int64_t tile, float
                            .packed = packed};
 }
 
-/* Lines of part `part` of `parts` of a row of `count` elements. */
-static void ask_for_row(const void *data, lac_dtype dtype, int64_t at, int64_t count, int64_t part, int64_t parts,
-                        bool to_write)
-{
-    enum { LINE = 64 };
-    const char *row = (const char *)data + (size_t)at * lac_dtype_size(dtype);
-    int64_t bytes = count * (int64_t)lac_dtype_size(dtype), begin = bytes * part / parts, end = bytes * (part + 1) / parts;
-    for (int64_t i = begin / LINE * LINE; i < end; i += LINE) {
-        if (to_write)
-            __builtin_prefetch(row + i, 1, 3);
-        else
-            __builtin_prefetch(row + i, 0, 3);
-    }
-}
-
 void lac_cpu_ask_ahead(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t tile, int64_t part,
                        int64_t parts)
 {
-    const lac_plan_options *o = &problem->options;
-    if (tile >= panel->tiles) return;
-    lac_cpu_panel next = lac_cpu_tile_panel(panel, tile, NULL);
+    enum { LINE = 64 };
+    if (tile >= panel->tiles || problem->options.x_layout != LAC_LAYOUT_TOKEN_MAJOR) return;
+    const lac_cpu_panel next = lac_cpu_tile_panel(panel, tile, NULL);
+    const int64_t size = (int64_t)lac_dtype_size(problem->options.x_dtype), bytes = problem->weight->k_in * size;
+    const int64_t begin = bytes * part / parts / LINE * LINE, end = bytes * (part + 1) / parts;
     for (int64_t t = next.first; t < next.first + next.tokens; ++t) {
-        if (o->x_layout == LAC_LAYOUT_TOKEN_MAJOR)
-            ask_for_row(call->x, o->x_dtype, t * call->ldx, problem->weight->k_in, part, parts, false);
-        if (o->y_layout == LAC_LAYOUT_TOKEN_MAJOR)
-            ask_for_row(call->y, o->y_dtype, t * call->ldy, problem->weight->n_out, part, parts, true);
+        const char *row = (const char *)call->x + t * call->ldx * size;
+        for (int64_t i = begin; i < end; i += LINE) __builtin_prefetch(row + i, 0, 3);
     }
 }
 

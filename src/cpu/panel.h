@@ -24,6 +24,7 @@ typedef struct lac_cpu_panel {
     int narrow;           /* tokens in each of the last `narrow_tiles` tiles         */
     int64_t narrow_tiles; /* none where all tiles are alike                          */
     float *packed;        /* [tiles][k][tile]                                        */
+    float *aside;         /* [tokens][n and some], sums that wait; or NULL (finish.h)       */
 } lac_cpu_panel;
 
 /* Tokens in a tile of the plain kernels, for m tokens in all: 1, 4 or 16. */
@@ -35,17 +36,19 @@ uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile);
 /* The panel that begins at token `first` in tiles of `tile` tokens, its storage at the beginning of the call's workspace. */
 lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int tile, int64_t first);
 
-/* Where W is small and tokens are many, threads share out the tokens instead of the outputs: each packs a tile, multiplies it
- * by all of W, which stays in its second-level cache, and finishes it. Nobody waits for anybody, and no two threads write
- * into one line of Y, not even where outputs are shuffled. For a weight of so many bytes and tokens in so many tiles. */
-bool lac_cpu_shares_tokens(const lac_problem *problem, uint64_t weight_bytes, int64_t tiles);
+/* Where tokens are many and W is not too large, threads share out the tokens instead of the outputs: each packs a tile,
+ * multiplies it by all of W, which stays in its second-level cache or the one behind it, and finishes it. Nobody waits for anybody, and no two threads write
+ * into one line of Y, not even where outputs are shuffled. For a weight of so many bytes and tokens in so many tiles; the
+ * weight may fill `caches` second-level caches: more where a tile has so much to do with each weight that it may come from further
+ * away. */
+bool lac_cpu_shares_tokens(const lac_problem *problem, uint64_t weight_bytes, int64_t tiles, int caches);
 /* Bytes of one packed tile, a multiple of 64. */
 uint64_t lac_cpu_tile_bytes(const lac_problem *problem, int tile);
 /* One tile of a panel as a panel of its own, packed elsewhere. */
 lac_cpu_panel lac_cpu_tile_panel(const lac_cpu_panel *panel, int64_t tile, float *packed);
 /* Packs all columns of a panel. */
 void lac_cpu_pack(const lac_cpu_unit *unit, const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel);
-/* Asks memory for part `part` of `parts` of what tile `tile` of the panel, if there is one, will read of X and write of Y. */
+/* Asks memory for part `part` of `parts` of what tile `tile` of the panel, if there is one, will read of X. */
 void lac_cpu_ask_ahead(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t tile, int64_t part,
                        int64_t parts);
 

@@ -13,8 +13,9 @@
  * first-level cache over all strips of the item; the item's part of the block of W comes from memory for the first tile and
  * from the second-level cache for the others; sums live in the thread's scratch between blocks.
  *
- * Workspace:  packed panel of tokens | for each thread: sums [tile][row of the item][token of the tile]
- *             or, where threads share out the tokens, for each: packed tile of tokens | sums [row of the item][token]
+ * Workspace:  packed panel of tokens | sums that wait (finish.h) | for each thread: sums [tile][row of the item][token of the tile]
+ *             or, where threads share out the tokens, for each: packed tile of tokens | sums [row of the item][token] | sums
+ *             that wait
  * Bottleneck: loads from the first-level cache (stream_body.h). */
 #include "cpu/stream.h"
 
@@ -49,6 +50,7 @@ typedef struct stream_state {
     place *first;                 /* [blocks][items]                                      */
     uint16_t *columns;            /* of all slots                                         */
     float *values;                /* [slots of all][rows]                                 */
+    uint32_t *order;              /* [n] of shuffled outputs (finish.h), or NULL          */
     void *storage;
 } stream_state;
 
@@ -118,7 +120,8 @@ static lac_cpu_panel every_token(const lac_problem *problem)
 /* 4 bytes and a column of 2 for each weight. */
 static bool by_tokens(const lac_problem *problem)
 {
-    return lac_cpu_shares_tokens(problem, (uint64_t)problem->weight->kept * 6, every_token(problem).tiles);
+    return lac_cpu_shares_tokens(problem, (uint64_t)problem->weight->kept * 6, every_token(problem).tiles,
+                                 LAC_CPU_STREAM_CACHES);
 }
 
 /* Four items for each thread at least, so that they end together. */
@@ -348,6 +351,7 @@ lac_status lac_cpu_stream_prepare(const lac_problem *problem, void **out)
     s->blocks = ceil_divide(w->geometry.k > 0 ? w->geometry.k : 1, s->block_columns);
     decoder d;
     lac_status status = build(w, s, &d);
+    if (!status) status = lac_cpu_aside_order(problem, &s->order);
     if (status) {
         lac_cpu_stream_release(s);
         return status;
@@ -362,6 +366,7 @@ void lac_cpu_stream_release(void *state)
     if (!s) return;
     lac_release(s->counts);
     lac_release(s->storage);
+    lac_release(s->order);
     lac_release(s);
 }
 
@@ -374,16 +379,28 @@ static int64_t sums_floats(const lac_problem *problem)
     return item_rows(problem) * ceil_divide(tokens, tile) * tile;
 }
 
-/* Bytes of what a thread has for itself where threads share out tokens: a packed tile, and the sums of an item. */
-static uint64_t own_bytes(const lac_problem *problem, int tile)
+/* Bytes of what a thread has for itself where threads share out tokens: a packed tile, the sums of an item, and, behind
+ * these, sums that wait. */
+static uint64_t before_aside(const lac_problem *problem, int tile)
 {
     return lac_cpu_tile_bytes(problem, tile) + rounded_up((uint64_t)item_rows(problem) * (uint64_t)tile * sizeof(float));
+}
+
+static uint64_t own_bytes(const lac_problem *problem, int tile)
+{
+    return before_aside(problem, tile) + lac_cpu_aside_bytes(problem, tile);
+}
+
+/* Sums that wait, of the largest panel. */
+static uint64_t aside_bytes(const lac_problem *problem)
+{
+    return lac_cpu_aside_bytes(problem, smaller(problem->m, lac_cpu_panel_tokens(problem->m)));
 }
 
 size_t lac_cpu_stream_workspace(const lac_problem *problem)
 {
     if (by_tokens(problem)) return (uint64_t)problem->options.threads * own_bytes(problem, every_token(problem).tile);
-    return lac_cpu_packed_bytes(problem, tile_tokens(problem)) +
+    return lac_cpu_packed_bytes(problem, tile_tokens(problem)) + aside_bytes(problem) +
            (uint64_t)problem->options.threads * (uint64_t)sums_floats(problem) * sizeof(float);
 }
 
@@ -391,6 +408,7 @@ size_t lac_cpu_stream_workspace(const lac_problem *problem)
 typedef struct item {
     const stream_state *state;
     const lac_problem *problem;
+    const lac_call *call;
     const lac_cpu_panel *tokens;
     int64_t number, first, last;
     float *sums; /* [tile][row][token of the tile] */
@@ -406,6 +424,7 @@ static void multiply_item(const item *it)
     const stream_state *s = it->state;
     const lac_cpu_unit *unit = it->problem->kernel->config;
     const int64_t k = it->problem->weight->geometry.k;
+    const bool runs_on = s->group_rows % s->rows == 0 || s->group_rows >= it->problem->weight->geometry.n; /* no padded rows */
     for (int64_t b = 0; b < s->blocks; ++b) {
         place first = s->first[b * s->items + it->number];
         for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) {
@@ -420,13 +439,16 @@ static void multiply_item(const item *it)
                                         .values = s->values + first.slot * s->rows,
                                         .packed = it->tokens->packed + first_token * k + b * s->block_columns * width,
                                         .sums = sums_of(it, first_token)};
+            if (b == s->blocks - 1 && runs_on)
+                call.ahead = lac_cpu_finish_region(it->problem, it->call, it->tokens, first_token, it->first * s->rows,
+                                                   it->last * s->rows);
             unit->stream(&call);
         }
     }
 }
 
 /* Strips end where their row groups do, so adjacent strips are adjacent rows but for the padding of a group's last. */
-static void finish_item(const item *it, const lac_call *call, int64_t first_token)
+static void finish_item(const item *it, int64_t first_token)
 {
     const stream_state *s = it->state;
     const lac_geometry *g = &it->problem->weight->geometry;
@@ -444,17 +466,17 @@ static void finish_item(const item *it, const lac_call *call, int64_t first_toke
                                .sums = sums_of(it, first_token) + (strip - it->first) * s->rows * width,
                                .row_stride = width,
                                .token_stride = 1};
-        lac_cpu_finish_tile(it->problem->kernel->config, it->problem, call, it->tokens, &result);
+        lac_cpu_finish_tile(it->problem->kernel->config, it->problem, it->call, it->tokens, &result);
         strip += ceil_divide(end_row - first_row, s->rows);
     }
 }
 
-static void run_item(item *it, const lac_call *call)
+static void run_item(item *it)
 {
     it->first = it->number * it->state->item_strips;
     it->last = smaller(it->first + it->state->item_strips, it->state->strips);
     multiply_item(it);
-    for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) finish_item(it, call, lac_cpu_tile_first(it->tokens, tile));
+    for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) finish_item(it, lac_cpu_tile_first(it->tokens, tile));
 }
 
 /* All of W against the tiles of all tokens, each thread its own tiles. */
@@ -465,14 +487,18 @@ static void run_by_tokens(const lac_problem *problem, const stream_state *s, con
     LAC_OMP(omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1))
     for (int64_t tile = 0; tile < all.tiles; ++tile) {
         char *own = (char *)call->workspace + (uint64_t)lac_parallel_number() * own_bytes(problem, all.tile);
-        const lac_cpu_panel tokens = lac_cpu_tile_panel(&all, tile, (float *)(void *)own);
+        lac_cpu_panel tokens = lac_cpu_tile_panel(&all, tile, (float *)(void *)own);
+        if (s->order) tokens.aside = (float *)(void *)(own + before_aside(problem, all.tile));
         float *sums = (float *)(void *)(own + lac_cpu_tile_bytes(problem, all.tile));
         lac_cpu_pack(problem->kernel->config, problem, call, &tokens);
         for (int64_t i = 0; i < s->items; ++i) {
-            item it = {.state = s, .problem = problem, .tokens = &tokens, .number = i, .sums = sums};
+            item it = {.state = s, .problem = problem, .call = call, .tokens = &tokens, .number = i, .sums = sums};
             lac_cpu_ask_ahead(problem, call, &all, tile + threads, i, s->items);
-            run_item(&it, call);
+            run_item(&it);
         }
+        const int64_t parts = s->order ? lac_cpu_aside_parts(problem, &tokens) : 0;
+        for (int64_t part = 0; part < parts; ++part)
+            lac_cpu_finish_aside(problem->kernel->config, problem, call, &tokens, s->order, part);
     }
 }
 
@@ -480,7 +506,8 @@ lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque
 {
     const stream_state *s = opaque;
     const lac_cpu_unit *unit = problem->kernel->config;
-    float *scratch = (float *)(void *)((char *)call->workspace + lac_cpu_packed_bytes(problem, tile_tokens(problem)));
+    char *aside = (char *)call->workspace + lac_cpu_packed_bytes(problem, tile_tokens(problem));
+    float *scratch = (float *)(void *)(aside + aside_bytes(problem));
     const int threads = problem->options.threads;
     (void)threads; /* unused without OpenMP */
     if (by_tokens(problem)) {
@@ -488,8 +515,9 @@ lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque
         return LAC_STATUS_OK;
     }
     for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(problem->m)) {
-        const lac_cpu_panel tokens = panel_at(problem, call, first);
-        const int64_t pieces = lac_cpu_strips(problem, &tokens);
+        lac_cpu_panel tokens = panel_at(problem, call, first);
+        if (s->order) tokens.aside = (float *)(void *)aside;
+        const int64_t pieces = lac_cpu_strips(problem, &tokens), parts = s->order ? lac_cpu_aside_parts(problem, &tokens) : 0;
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
             float *sums = scratch + (int64_t)lac_parallel_number() * sums_floats(problem);
@@ -497,8 +525,12 @@ lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque
             for (int64_t piece = 0; piece < pieces; ++piece) lac_cpu_pack_strip(unit, problem, call, &tokens, piece);
             LAC_OMP(omp for schedule(dynamic))
             for (int64_t i = 0; i < s->items; ++i) {
-                item it = {.state = s, .problem = problem, .tokens = &tokens, .number = i, .sums = sums};
-                run_item(&it, call);
+                item it = {.state = s, .problem = problem, .call = call, .tokens = &tokens, .number = i, .sums = sums};
+                run_item(&it);
+            }
+            if (parts) {
+                LAC_OMP(omp for schedule(static))
+                for (int64_t part = 0; part < parts; ++part) lac_cpu_finish_aside(unit, problem, call, &tokens, s->order, part);
             }
         }
     }

@@ -4,6 +4,10 @@
 
 #include "cpu/unit.h"
 
+/* Second-level caches that W may fill where threads share out the tokens: it is read at 2 bytes a cycle, which the next level
+ * gives as well. */
+enum { LAC_CPU_STREAM_CACHES = 8 };
+
 /* The kernel's config is its lac_cpu_unit. */
 bool lac_cpu_stream_applies(const lac_problem *problem);
 /* Rows of W in a strip, and vectors of tokens in a tile: what the cost depends on. */

@@ -78,7 +78,11 @@ LAC_INLINE void lac_stream_tile(const int rows, const int vectors, const lac_cpu
     const uint16_t *columns = call->columns;
     const float *values = call->values, *packed = call->packed;
     float *sums = call->sums;
+    const char *ahead = call->ahead.begin;
+    int64_t due = 0; /* rows of `ahead` times strips */
     for (int64_t strip = 0; strip < call->strips; ++strip, sums += rows * width) {
+        for (due += call->ahead.rows; due >= call->strips; due -= call->strips, ahead += call->ahead.stride)
+            for (int64_t line = 0; line < call->ahead.bytes; line += 64) __builtin_prefetch(ahead + line, 1, 2);
         const lac_cpu_stream_count count = call->counts[strip];
         uint64_t four;
         lac_vec sum[LAC_STREAM_ROWS][LAC_STREAM_VECTORS_2];

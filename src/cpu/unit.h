@@ -9,6 +9,12 @@
 
 #include "core/kernel.h"
 
+/* Memory of `rows` rows of `bytes` bytes, `stride` bytes apart. */
+typedef struct lac_cpu_region {
+    const char *begin;
+    int64_t rows, bytes, stride;
+} lac_cpu_region;
+
 /* Dataflow "broadcast": outputs along the vector, inputs broadcast.
  *
  *     sums[t][j] (+)= sum over s of packed[columns[s]][t] * values[s][j]
@@ -49,6 +55,7 @@ typedef struct lac_cpu_stream_call {
     const float *values;                /* [slots of all][rows]                                    */
     const float *packed;                /* [columns of the block][vectors * lanes]                 */
     float *sums;                        /* [strips][rows][vectors * lanes]                         */
+    lac_cpu_region ahead;               /* asked for on the way, to be written soon                */
 } lac_cpu_stream_call;
 
 /* Dataflow "expand": one row of W against a few tokens, columns along the vector.
@@ -111,8 +118,7 @@ typedef struct lac_cpu_finish_call {
     lac_dtype c_dtype, y_dtype;
     void *y; /* [runs][count] of y_dtype, y_stride apart      */
     int64_t c_stride, y_stride;
-    const uint32_t
-        *places; /* [count] element i goes to y[places[i]]; only where nothing but a factor is asked for, in fp32; or NULL */
+    const uint32_t *from; /* [count] sum i of a run is number from[i] of it, `stride` is 1; or NULL: number i */
 } lac_cpu_finish_call;
 
 /* FMAs in one round of lac_cpu_unit.peak. */
