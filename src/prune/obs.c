@@ -160,6 +160,7 @@ static lac_status sweep(lac_obs *obs, float *changes)
                 selected = c + wide;
             }
             next = smaller(smaller(c + step, end), selected);
+            if (g->is_free) lac_obs_select_step(obs, c, next - c);
             correct_step(obs, c, next - c, first, end, changes);
         }
         lac_product later = {.rows = obs->n,

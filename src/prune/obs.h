@@ -36,5 +36,8 @@ int64_t lac_obs_select_scratch(const lac_geometry *geometry);
 lac_status lac_obs_select_group(lac_obs *obs, int64_t first, int64_t count);
 /* Chooses what stays of the whole matrix, for free distributions; a row permutation goes to the mask. */
 lac_status lac_obs_select_all(lac_obs *obs);
+/* Chooses anew which of columns [first, first + count) stay, as many in each row group as the mask keeps there, given the weights as
+ * they are now. Blocks stay as they were chosen. */
+void lac_obs_select_step(lac_obs *obs, int64_t first, int64_t count);
 
 #endif

@@ -2,8 +2,9 @@
  * inverse of the inputs' moments: the error that stays after all others have made up for it as well as they can.
  *
  * Element- and vector-wise groups of up to 32 inputs: every set where there are at most 70, else one input after the other, always the
- * cheapest, with weights and F brought up to date in between. Wider groups, blocks, V:N:M and free distributions: each unit by its
- * own cost, and then the choice by score that lac_prune makes. Called by obs.c. */
+ * cheapest, with weights and F brought up to date in between. Wider groups, blocks and V:N:M: each unit by its own cost, and then
+ * the choice by score that lac_prune makes. Free distributions: so too, for how many inputs of each step of 32 a row group keeps;
+ * which ones is decided one by one when the step is reached. Called by obs.c. */
 #include <math.h>
 #include <string.h>
 
@@ -14,6 +15,8 @@
 #include "prune/obs.h"
 
 enum { SETS_MOST = 70 }; /* 4 of 8 */
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 void lac_obs_inverse(const lac_obs *obs, int64_t from, int64_t first, int64_t count, double *out)
 {
@@ -31,17 +34,22 @@ void lac_obs_inverse(const lac_obs *obs, int64_t from, int64_t first, int64_t co
 
 static void set_bits(lac_mask *mask, int64_t row, int64_t first, int64_t count, uint64_t kept)
 {
-    for (int64_t c = 0; c < count; c++)
-        if (kept >> c & 1) lac_mask_set(mask, row, first + c);
+    uint64_t *words = lac_mask_row_writable(mask, row);
+    for (int64_t c = 0; c < count; c++) {
+        int64_t at = first + c;
+        uint64_t bit = UINT64_C(1) << (at & 63);
+        words[at >> 6] = kept >> c & 1 ? words[at >> 6] | bit : words[at >> 6] & ~bit;
+    }
 }
 
 /* ---------------------------------------------------------------- every set */
 
 typedef struct joint_state {
     lac_obs *obs;
+    const uint32_t *perm;  /* [n]: the rows in the order of row groups, or NULL when that is theirs */
     const double *inverse; /* [count][count] */
     int64_t first;
-    int count, kept;
+    int count, kept;             /* kept < 0: as many as the mask keeps now */
     int sets;                    /* 0: one after the other */
     uint64_t dropped[SETS_MOST]; /* bits of the inputs that a set lets go */
     const double *set_inverse;   /* [sets][size][size]: the inverse of F_QQ */
@@ -139,20 +147,29 @@ static int eliminate(double *inverse, double *w, int count, int64_t rows, uint64
     return best;
 }
 
-static uint64_t drop_one_by_one(const joint_state *s, int64_t row, int64_t rows, double *scratch)
+static int64_t row_of(const joint_state *s, int64_t i) { return s->perm ? s->perm[i] : i; }
+
+static uint64_t drop_one_by_one(const joint_state *s, int64_t row, int64_t rows, int kept, double *scratch)
 {
     int count = s->count;
     double *inverse = scratch, *w = scratch + count * count; /* [rows][count] */
     memcpy(inverse, s->inverse, (size_t)(count * count) * sizeof *inverse);
     for (int64_t r = 0; r < rows; r++)
-        for (int c = 0; c < count; c++) w[r * count + c] = s->obs->w[(row + r) * s->obs->k + s->first + c];
+        for (int c = 0; c < count; c++) w[r * count + c] = s->obs->w[row_of(s, row + r) * s->obs->k + s->first + c];
     uint64_t left = (UINT64_C(1) << count) - 1, dropped = 0;
-    for (int i = s->kept; i < count; i++) {
+    for (int i = kept; i < count; i++) {
         uint64_t bit = UINT64_C(1) << eliminate(inverse, w, count, rows, left);
         dropped |= bit;
         left &= ~bit;
     }
     return dropped;
+}
+
+static int kept_now(const joint_state *s, int64_t row)
+{
+    int kept = 0;
+    for (int c = 0; c < s->count; c++) kept += lac_mask_test(s->obs->mask, row, s->first + c);
+    return kept;
 }
 
 static void select_joint(void *state, int thread, int64_t group)
@@ -161,11 +178,22 @@ static void select_joint(void *state, int thread, int64_t group)
     const lac_geometry *g = &s->obs->geometry;
     int64_t row = group * g->unit_n, rows = lac_geometry_rows(g, group);
     double *scratch = s->obs->scratch + thread * s->obs->scratch_count;
-    uint64_t dropped = s->sets ? cheapest_set(s, row, rows) : drop_one_by_one(s, row, rows, scratch);
-    for (int64_t r = row; r < row + rows; r++) set_bits(s->obs->mask, r, s->first, s->count, ~dropped);
+    int kept = s->kept < 0 ? kept_now(s, row_of(s, row)) : s->kept;
+    uint64_t dropped = s->sets ? cheapest_set(s, row, rows) : drop_one_by_one(s, row, rows, kept, scratch);
+    for (int64_t r = row; r < row + rows; r++) set_bits(s->obs->mask, row_of(s, r), s->first, s->count, ~dropped);
 }
 
-static lac_status select_jointly(lac_obs *obs, int64_t first, int count)
+void lac_obs_select_step(lac_obs *obs, int64_t first, int64_t count)
+{
+    double inverse[LAC_OBS_JOINT_MOST * LAC_OBS_JOINT_MOST];
+    if (obs->geometry.unit_k > 1 || count > LAC_OBS_JOINT_MOST) return;
+    joint_state s = {
+        .obs = obs, .perm = obs->mask->row_perm, .inverse = inverse, .first = first, .count = (int)count, .kept = -1};
+    lac_obs_inverse(obs, first, first, count, inverse);
+    lac_parallel_for_each(obs->geometry.row_groups, (int)smaller(obs->threads, obs->geometry.row_groups), select_joint, &s);
+}
+
+static void select_jointly(lac_obs *obs, int64_t first, int count)
 {
     int kept = obs->geometry.group_n < count ? obs->geometry.group_n : count, size = count - kept;
     double inverse[LAC_OBS_JOINT_MOST * LAC_OBS_JOINT_MOST], set_inverse[SETS_MOST * 16];
@@ -181,7 +209,6 @@ static lac_status select_jointly(lac_obs *obs, int64_t first, int count)
     int64_t tasks = obs->geometry.row_groups;
     int threads = lac_parallel_threads_for(obs->threads, tasks, obs->n * count);
     lac_parallel_for_each(tasks, threads, select_joint, &s);
-    return LAC_STATUS_OK;
 }
 
 /* ---------------------------------------------------------------- by score */
@@ -272,7 +299,10 @@ int64_t lac_obs_select_scratch(const lac_geometry *g)
 lac_status lac_obs_select_group(lac_obs *obs, int64_t first, int64_t count)
 {
     bool joint = obs->geometry.unit_k == 1 && obs->pattern.family != LAC_FAMILY_VNM && count <= LAC_OBS_JOINT_MOST;
-    if (joint) return select_jointly(obs, first, (int)count);
+    if (joint) {
+        select_jointly(obs, first, (int)count);
+        return LAC_STATUS_OK;
+    }
     lac_mask *chosen = NULL;
     lac_status status = select_by_score(obs, first, first, count, &chosen);
     if (status != LAC_STATUS_OK) return status;
