@@ -16,6 +16,10 @@ typedef struct bench_backend {
     void (*upload)(void *to, const void *from_host, size_t bytes);
     void (*download)(void *to_host, const void *from, size_t bytes);
     void (*copy)(void *to, const void *from, size_t bytes); /* within the device's memory */
+    void (*fill)(void *to, unsigned char value, size_t bytes);
+    /* Host memory that downloads reach quickly, the same block at every call: whoever asked before has it no more. NULL: there is
+     * none left. It lives as long as the backend. */
+    void *(*landing)(size_t bytes);
     /* Replaces what the last-level cache holds. */
     void (*sweep)(size_t bytes);
     /* mark(i) notes the moment at which the work handed over so far is done; finish() waits until it is; then

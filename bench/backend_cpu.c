@@ -32,6 +32,20 @@ static void release(void *block, size_t bytes)
 
 static void copy(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
 
+static void fill(void *to, unsigned char value, size_t bytes) { memset(to, value, bytes); }
+
+static void *landing(size_t bytes)
+{
+    static void *block;
+    static size_t size;
+    if (size < bytes) {
+        free(block);
+        block = malloc(bytes);
+        size = block ? bytes : 0;
+    }
+    return block;
+}
+
 /* Writes, so that no line of the buffer is left that a read could share. The block lives as long as the process. */
 static void sweep(size_t bytes)
 {
@@ -59,6 +73,8 @@ static const bench_backend cpu = {.kind = LAC_DEVICE_KIND_CPU,
                                   .upload = copy,
                                   .download = copy,
                                   .copy = copy,
+                                  .fill = fill,
+                                  .landing = landing,
                                   .sweep = sweep,
                                   .mark = mark,
                                   .finish = finish,

@@ -21,6 +21,8 @@ static struct {
     void *module, *reader; /* of the sweep */
     uint64_t swept;        /* the block that it reads */
     size_t swept_bytes;
+    void *landing; /* host memory that the GPU writes to by itself */
+    size_t landing_bytes;
     char trouble[192];
     double last_look;
 } gpu;
@@ -61,6 +63,24 @@ static void download(void *to, const void *from, size_t bytes)
 static void copy(void *to, const void *from, size_t bytes)
 {
     if (bytes) failed(gpu.driver->copy(address_of(to), address_of(from), bytes, gpu.stream), "copying on the device");
+}
+
+static void fill(void *to, unsigned char value, size_t bytes)
+{
+    if (bytes) failed(gpu.driver->fill(address_of(to), value, bytes, gpu.stream), "filling device memory");
+}
+
+/* Fixing pages takes the driver long, so there is some room for the next problem. */
+static void *landing(size_t bytes)
+{
+    if (gpu.landing_bytes >= bytes) return gpu.landing;
+    if (gpu.landing) gpu.driver->host_release(gpu.landing);
+    gpu.landing_bytes = bytes + bytes / 2;
+    if (gpu.driver->host_allocate(&gpu.landing, gpu.landing_bytes, 0)) {
+        gpu.landing = NULL;
+        gpu.landing_bytes = 0;
+    }
+    return gpu.landing;
 }
 
 /* Reads, so that what it leaves in L2 need not be written back by the next kernel. */
@@ -136,6 +156,8 @@ static bench_backend cuda = {.kind = LAC_DEVICE_KIND_CUDA,
                              .upload = upload,
                              .download = download,
                              .copy = copy,
+                             .fill = fill,
+                             .landing = landing,
                              .sweep = sweep,
                              .mark = mark,
                              .finish = finish,
@@ -194,6 +216,7 @@ void bench_backend_cuda_close(void)
     for (int i = 0; i < BENCH_MOST_MARKS; i++)
         if (gpu.events[i]) d->event_destroy(gpu.events[i]);
     if (gpu.swept) d->release(gpu.swept);
+    if (gpu.landing) d->host_release(gpu.landing);
     if (gpu.module) d->module_unload(gpu.module);
     if (gpu.stream) d->stream_destroy(gpu.stream);
     if (gpu.context) d->context_release(gpu.device);

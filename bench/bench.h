@@ -89,7 +89,8 @@ typedef struct bench_options {
     size_t pattern_count;
     const lac_dtype *dtypes;
     size_t dtype_count;
-    lac_precision precision;
+    const lac_precision *precisions; /* of F32, each once; none: the device's default */
+    size_t precision_count;
     lac_layout layout;
     int threads;              /* 0: every core that the process may use                             */
     int baseline;             /* a bench_baseline                                                   */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "harness.h"
+#include "parallel.h"
 
 /* Beyond so many copies of a small problem, sweeping the cache is cheaper than another copy. */
 #define MOST_COPIES 256
@@ -32,9 +33,9 @@ static bench_status failure(const cell *all, const char *name, lac_status status
 
 /* ---- who takes part */
 
-static bench_status add_kernel(cell *all, const char *name)
+static bench_status add_kernel(cell *all, const char *name, int precision)
 {
-    lac_status status = bench_contender_open_kernel(&all->contenders[all->count], all->problem, name);
+    lac_status status = bench_contender_open_kernel(&all->contenders[all->count], all->problem, name, precision);
     if (!status) {
         all->count++;
         return BENCH_OK;
@@ -45,12 +46,12 @@ static bench_status add_kernel(cell *all, const char *name)
 }
 
 /* Every kernel that applies, but for the oracle. */
-static bench_status add_all_kernels(cell *all)
+static bench_status add_all_kernels(cell *all, int precision)
 {
     lac_kernel_info info = {.size = sizeof info};
     for (size_t i = 0; !lac_kernel_probe(i, &info); i++) {
         if (info.device != all->session->info.kind || !strncmp(info.name, "ref_", 4)) continue;
-        lac_status status = bench_contender_open_kernel(&all->contenders[all->count], all->problem, info.name);
+        lac_status status = bench_contender_open_kernel(&all->contenders[all->count], all->problem, info.name, precision);
         if (!status)
             all->count++;
         else if (status != LAC_STATUS_UNSUPPORTED)
@@ -97,8 +98,9 @@ static bench_status add_peer(cell *all, const bench_peer *peer)
 static bench_status gather(cell *all)
 {
     const bench_options *options = all->session->options;
-    all->contenders =
-        calloc(count_kernels() + options->kernel_count + 3 + BENCH_MOST_VENDORS + BENCH_MOST_PEERS, sizeof *all->contenders);
+    all->contenders = calloc(BENCH_MOST_PRECISIONS * (count_kernels() + options->kernel_count + 1) + 2 + BENCH_MOST_VENDORS +
+                                 BENCH_MOST_PEERS,
+                             sizeof *all->contenders);
     if (!all->contenders) return failure(all, "contenders", LAC_STATUS_OUT_OF_MEMORY);
     lac_status status;
     if (all->session->child || all->session->vendor_count) {
@@ -107,9 +109,11 @@ static bench_status gather(cell *all)
         all->count = status ? 0 : 1;
     }
     bench_status result = BENCH_OK;
-    if (!options->kernel_count) result = add_kernel(all, NULL);
-    for (size_t i = 0; !result && i < options->kernel_count; i++)
-        result = strcmp(options->kernels[i], "all") ? add_kernel(all, options->kernels[i]) : add_all_kernels(all);
+    for (int how = 0; !result && how < all->problem->precision_count; how++) {
+        if (!options->kernel_count) result = add_kernel(all, NULL, how);
+        for (size_t i = 0; !result && i < options->kernel_count; i++)
+            result = strcmp(options->kernels[i], "all") ? add_kernel(all, options->kernels[i], how) : add_all_kernels(all, how);
+    }
     if (!result) result = add_vendors(all);
     for (int i = 0; !result && i < all->session->peer_count; i++) result = add_peer(all, &all->session->peers[i]);
     return result;
@@ -141,7 +145,9 @@ static void plan_copies(cell *all, copy_plan *plan)
     for (size_t i = 0; i < all->count; i++) plan->copies[i] = 1;
     if (all->session->options->warm) return;
     for (size_t i = 0; i < all->count; i++) {
-        double needed = ceil(wanted / bench_contender_bytes(&all->contenders[i])) + 1;
+        double bytes = bench_contender_bytes(&all->contenders[i]);
+        /* A call that moves four caches by itself leaves nothing of what it began with. */
+        double needed = bytes >= 2 * wanted ? 1 : ceil(wanted / bytes) + 1;
         if (needed > MOST_COPIES) all->sweep = 1;
         plan->copies[i] = needed > MOST_COPIES ? MOST_COPIES : (size_t)needed;
         if (plan->copies[i] > plan->slots) plan->slots = plan->copies[i];
@@ -180,15 +186,14 @@ static bench_status make_rings(cell *all, size_t slots)
 static int call_into(const cell *all, bench_contender *c, void *y)
 {
     const bench_backend *backend = all->session->backend;
-    memset(y, 0xff, c->ring->y_bytes);
-    backend->upload(c->ring->y[0], y, c->ring->y_bytes);
+    backend->fill(c->ring->y[0], 0xff, c->ring->y_bytes);
     if (bench_contender_call_first(c)) return -1;
     backend->finish();
     backend->download(y, c->ring->y[0], c->ring->y_bytes);
     return backend->trouble() != NULL;
 }
 
-static uint64_t digest(const void *bytes, size_t count)
+static uint64_t digest_of(const void *bytes, size_t count)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325), word;
     for (size_t i = 0; i < count; i += sizeof word) {
@@ -198,6 +203,32 @@ static uint64_t digest(const void *bytes, size_t count)
         hash ^= hash >> 29;
     }
     return hash;
+}
+
+/* Parts that do not depend on how many threads there are. */
+enum { DIGEST_PARTS = 256 };
+
+typedef struct digesting {
+    const char *bytes;
+    size_t count;
+    uint64_t parts[DIGEST_PARTS];
+} digesting;
+
+static void digest_parts(void *user, int64_t begin, int64_t end)
+{
+    digesting *d = user;
+    size_t each = d->count / DIGEST_PARTS + 1;
+    for (int64_t i = begin; i < end; i++) {
+        size_t at = (size_t)i * each, left = at < d->count ? d->count - at : 0;
+        d->parts[i] = digest_of(d->bytes + (left ? at : 0), left < each ? left : each);
+    }
+}
+
+static uint64_t digest(const void *bytes, size_t count)
+{
+    digesting d = {.bytes = bytes, .count = count};
+    bench_parallel(DIGEST_PARTS, count > (size_t)1 << 20 ? 8 : DIGEST_PARTS, digest_parts, &d);
+    return digest_of(d.parts, sizeof d.parts);
 }
 
 static void drop(cell *all, size_t index, const char *why)
@@ -215,13 +246,12 @@ static bench_status check_all(cell *all)
     for (size_t i = 0; i < all->count;) {
         bench_contender *c = &all->contenders[i];
         char why[256];
-        void *y = malloc(c->ring->y_bytes);
+        void *y = all->session->backend->landing(c->ring->y_bytes);
         if (!y) return failure(all, c->name, LAC_STATUS_OUT_OF_MEMORY);
         if (call_into(all, c, y)) {
             const char *trouble = all->session->backend->trouble();
             if (trouble) { /* a GPU does not come back from that */
                 bench_say(all->session, "%s: %s: %s", all->what, c->name, trouble);
-                free(y);
                 return BENCH_FAILURE;
             }
             drop(all, i, c->role == BENCH_ROLE_KERNEL ? lac_last_error() : "it says that it failed");
@@ -231,7 +261,6 @@ static bench_status check_all(cell *all)
             c->digest = digest(y, c->ring->y_bytes);
             i++;
         }
-        free(y);
     }
     return BENCH_OK;
 }
@@ -243,10 +272,9 @@ static bench_status check_again(cell *all)
         bench_contender *c = &all->contenders[i];
         int differs = 0;
         if (c->role == BENCH_ROLE_KERNEL) {
-            void *y = malloc(c->ring->y_bytes);
+            void *y = all->session->backend->landing(c->ring->y_bytes);
             if (!y) return failure(all, c->name, LAC_STATUS_OUT_OF_MEMORY);
             differs = call_into(all, c, y) || digest(y, c->ring->y_bytes) != c->digest;
-            free(y);
         }
         if (differs)
             drop(all, i, "the same call gave other bits after the timing than before");
@@ -267,7 +295,7 @@ static void fill_rates(bench_row *row, const bench_contender *c, const bench_ses
     double least_bytes = activations + (double)(p->weight_info.value_bytes + p->weight_info.index_bytes);
     int in_cache = session->options->warm && least_bytes <= (double)session->cache_bytes;
     double rate = in_cache ? session->ceiling.cache_bytes : session->ceiling.memory_bytes;
-    double compute_seconds = 2 * kept / bench_ceiling_flops(&session->ceiling, p->dtype, session->precision);
+    double compute_seconds = 2 * kept / bench_ceiling_flops(&session->ceiling, p->dtype, p->precisions[c->precision]);
     double move_seconds = least_bytes / rate;
     row->tflops_dense_equivalent = 2e-12 * products / c->median;
     row->tflops_real = 2e-12 * kept / c->median;
@@ -314,7 +342,7 @@ static void hand_out(cell *all, const bench_contender *c, const bench_contender 
     snprintf(row.device, sizeof row.device, "%s", session->info.name);
     snprintf(row.kernel, sizeof row.kernel, "%s", c->name);
     snprintf(row.dtype, sizeof row.dtype, "%s", lac_dtype_name(p->dtype));
-    snprintf(row.precision, sizeof row.precision, "%s", precisions[session->precision]);
+    snprintf(row.precision, sizeof row.precision, "%s", precisions[p->precisions[c->precision]]);
     snprintf(row.pattern, sizeof row.pattern, "%s", p->pattern_text);
     snprintf(row.layout, sizeof row.layout, "%s", c->layout == LAC_LAYOUT_TOKEN_MAJOR ? "token" : "feature");
     snprintf(row.dense_name, sizeof row.dense_name, "%.63s", dense ? dense->name : "");
@@ -323,7 +351,7 @@ static void hand_out(cell *all, const bench_contender *c, const bench_contender 
     snprintf(row.device_info, sizeof row.device_info, "%s", session->device_info);
     if (session->info.kind != LAC_DEVICE_KIND_CPU) {
         size_t length = strlen(row.device_info);
-        double peak = bench_ceiling_flops(&session->ceiling, p->dtype, session->precision);
+        double peak = bench_ceiling_flops(&session->ceiling, p->dtype, p->precisions[c->precision]);
         snprintf(row.device_info + length, sizeof row.device_info - length, ";%s peak_gflops=%.0f", all->watched, peak / 1e9);
     }
     snprintf(row.name, sizeof row.name, "%s", p->shape->name);

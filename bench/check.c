@@ -2,7 +2,8 @@
  *
  * Where the whole product is small, every element is compared with the oracle in double, within the oracle's own bound for
  * that element. Where it is large, the oracle computes all outputs of some tokens: the first, the last, and others drawn at
- * random. Every other token is then held to a sum: with random signs s, sum_j s_j Y[t][j] must be X[t] . (W^T s), up to
+ * random; where even that would take long, some bands of outputs of those tokens: the first, the last, and two between. Every
+ * token is then held to a sum over all its outputs: with random signs s, sum_j s_j Y[t][j] must be X[t] . (W^T s), up to
  * eight standard deviations of the rounding error that the sampled elements showed. That costs two products by a vector
  * and finds a wrong tile wherever it lies. Before the call Y is filled with NaN, so what was never written is found too. */
 #include <inttypes.h>
@@ -17,6 +18,10 @@
 /* The oracle does some 10^8 products a second: so many for one problem. */
 #define ORACLE_PRODUCTS 4e7
 #define MOST_SAMPLES    64
+#define FEW_TOKENS      8
+
+/* The oracle has all of it. */
+static int is_whole(const bench_problem *p) { return p->oracle.samples == p->m && p->oracle.width == p->n; }
 
 static int compare_tokens(const void *a, const void *b)
 {
@@ -41,84 +46,161 @@ static void choose_tokens(bench_oracle *o, int64_t m, bench_random *random)
     qsort(o->tokens, (size_t)o->samples, sizeof *o->tokens, compare_tokens);
 }
 
-/* The sampled tokens [begin, end): each thread asks a plan of its own. */
+/* A band of outputs that the oracle is asked for. */
+typedef struct band {
+    int64_t begin, end; /* outputs                     */
+    int64_t at;         /* of the first among the width */
+    lac_weight *weight; /* these rows alone             */
+} band;
+
+enum { MOST_BANDS = 4, BAND_ROWS = 32 };
+
+/* The sampled tokens [begin, end): each thread asks plans of its own. */
 typedef struct question {
     bench_problem *problem;
+    band bands[MOST_BANDS];
+    int band_count;
     atomic_int status; /* of one that failed */
 } question;
 
-static lac_status ask_some(bench_problem *p, int64_t begin, int64_t end)
+/* X of the sampled tokens [begin, end), as the plan wants it; NULL: no memory. */
+static void *gather_tokens(const bench_problem *p, int64_t begin, int64_t end)
+{
+    void *image = malloc((size_t)((end - begin) * p->k) * lac_dtype_size(p->dtype));
+    for (int64_t i = begin; image && i < end; i++)
+        for (int64_t j = 0; j < p->k; j++)
+            bench_element_store(image, p->dtype, (i - begin) * p->k + j, p->x[p->oracle.tokens[i] * p->k + j]);
+    return image;
+}
+
+static lac_status ask_band(bench_problem *p, const band *b, const void *x, int64_t begin, int64_t end, int precision)
 {
     bench_oracle *o = &p->oracle;
-    int64_t count = end - begin;
-    float *rows = malloc((size_t)(count * p->k) * sizeof *rows);
-    void *image = malloc((size_t)(count * p->k) * lac_dtype_size(p->dtype));
     lac_plan_options options = {.size = sizeof options,
                                 .x_dtype = p->dtype,
                                 .y_dtype = p->dtype,
-                                .precision = p->session->precision,
+                                .precision = p->precisions[precision],
                                 .kernel = "ref_f64",
                                 .threads = 1};
     lac_plan *plan = NULL;
-    lac_status status =
-        rows && image ? lac_plan_create(p->session->host, p->weight, count, &options, &plan) : LAC_STATUS_OUT_OF_MEMORY;
-    if (!status) {
-        for (int64_t i = 0; i < count; i++)
-            memcpy(rows + i * p->k, p->x + o->tokens[begin + i] * p->k, (size_t)p->k * sizeof *rows);
-        for (int64_t i = 0; i < count * p->k; i++) bench_element_store(image, p->dtype, i, rows[i]);
-        lac_execute_args args = {.size = sizeof args, .x = image};
-        status = lac_plan_reference(plan, &args, o->y + begin * p->n, o->bound + begin * p->n, p->n);
-    }
+    lac_status status = lac_plan_create(p->session->host, b->weight, end - begin, &options, &plan);
+    lac_execute_args args = {.size = sizeof args, .x = x};
+    int64_t at = begin * o->width + b->at;
+    if (!status) status = lac_plan_reference(plan, &args, o->y + at, o->bound[precision] + at, o->width);
     lac_plan_free(plan);
-    free(rows);
-    free(image);
     return status;
 }
 
 static void ask_range(void *user, int64_t begin, int64_t end)
 {
     question *q = user;
-    lac_status status = begin < end ? ask_some(q->problem, begin, end) : LAC_STATUS_OK;
+    if (begin >= end) return;
+    void *x = gather_tokens(q->problem, begin, end);
+    lac_status status = x ? LAC_STATUS_OK : LAC_STATUS_OUT_OF_MEMORY;
+    for (int i = 0; !status && i < q->band_count; i++)
+        for (int how = 0; !status && how < q->problem->precision_count; how++)
+            status = ask_band(q->problem, &q->bands[i], x, begin, end, how);
+    free(x);
     if (status) atomic_store(&q->status, (int)status);
 }
 
-static lac_status ask_oracle(bench_problem *p)
+/* Whole row groups. */
+static int64_t band_rows(const bench_problem *p)
 {
-    question q = {.problem = p};
-    bench_parallel(p->oracle.samples, 1, ask_range, &q);
-    return (lac_status)atomic_load(&q.status);
+    const int64_t unit = p->pattern.unit_n;
+    return (BAND_ROWS + unit - 1) / unit * unit;
+}
+
+/* Cuts the bands out of the weight: all of it in one, or several, each a few whole row groups. */
+static lac_status cut_bands(question *q, bench_random *random, int is_cut)
+{
+    const bench_problem *p = q->problem;
+    const int64_t rows = band_rows(p), places = p->n / rows;
+    int64_t at = 0, next = 0;
+    lac_status status = LAC_STATUS_OK;
+    q->band_count = is_cut ? MOST_BANDS : 1;
+    for (int i = 0; !status && i < q->band_count; i++) {
+        /* One in each part of n, so that they ascend; the first at the beginning, the last at the end. */
+        int64_t share = places / MOST_BANDS, drawn = (int64_t)(bench_random_next(random) % (uint64_t)(share ? share : 1));
+        int64_t begin = !is_cut || i == 0 ? 0 : i == MOST_BANDS - 1 ? (p->n - 1) / rows * rows : (i * share + drawn) * rows;
+        if (begin < next) begin = next;
+        int64_t end = is_cut && begin + rows < p->n ? begin + rows : p->n;
+        q->bands[i] = (band){.begin = begin, .end = end, .at = at};
+        if (is_cut)
+            status = lac_weight_shard(p->weight, LAC_AXIS_N, begin, end, &q->bands[i].weight);
+        else
+            q->bands[i].weight = lac_weight_retain(p->weight);
+        at += end - begin;
+        next = end;
+    }
+    return status;
+}
+
+static lac_status ask_oracle(question *q)
+{
+    bench_oracle *o = &q->problem->oracle;
+    for (int i = 0; i < q->band_count; i++)
+        for (int64_t j = q->bands[i].begin; j < q->bands[i].end; j++) o->outputs[q->bands[i].at + j - q->bands[i].begin] = j;
+    bench_parallel(o->samples, 1, ask_range, q);
+    return (lac_status)atomic_load(&q->status);
 }
 
 /* Inputs [begin, end) of W^T signs. */
 static void project(void *user, int64_t begin, int64_t end)
 {
-    bench_problem *p = user;
-    const bench_oracle *o = &p->oracle;
-    for (int64_t j = 0; j < p->n; j++) {
-        const float *row = p->w + j * p->k;
-        for (int64_t i = begin; i < end; i++) o->projected[i] += (double)(o->signs[j] * row[i]);
+    const bench_layer *l = user;
+    for (int64_t i = begin; i < end; i++) l->projected[i] = 0;
+    for (int64_t j = 0; j < l->n; j++) {
+        const float *row = l->held + j * l->k;
+        for (int64_t i = begin; i < end; i++) l->projected[i] += (double)(l->signs[j] * row[i]);
     }
+}
+
+lac_status bench_layer_project(bench_layer *layer, uint64_t seed)
+{
+    bench_random random = {seed};
+    if (layer->is_projected) return LAC_STATUS_OK;
+    for (int64_t j = 0; j < layer->n; j++) layer->signs[j] = bench_random_next(&random) & 1 ? 1 : -1;
+    bench_parallel(layer->k, 256, project, layer);
+    layer->is_projected = 1;
+    return LAC_STATUS_OK;
+}
+
+static int allocate_oracle(bench_oracle *o, int precisions)
+{
+    size_t elements = (size_t)(o->samples * o->width);
+    o->tokens = malloc((size_t)o->samples * sizeof *o->tokens);
+    o->outputs = malloc((size_t)o->width * sizeof *o->outputs);
+    o->y = malloc(elements * sizeof *o->y);
+    int failed = !o->tokens || !o->outputs || !o->y;
+    for (int i = 0; i < precisions; i++) {
+        o->bound[i] = malloc(elements * sizeof *o->bound[i]);
+        failed = failed || !o->bound[i];
+    }
+    return failed;
 }
 
 lac_status bench_oracle_open(bench_problem *p, uint64_t seed)
 {
     bench_oracle *o = &p->oracle;
     bench_random random = {seed};
-    double affordable = ORACLE_PRODUCTS / (double)(p->weight_info.kept + 1);
+    question q = {.problem = p};
+    const lac_weight_info *w = &p->weight_info;
+    /* Bands where whole tokens would be few, and rows lie in order. */
+    int is_cut = ORACLE_PRODUCTS < FEW_TOKENS * (double)w->kept && p->m > FEW_TOKENS && !w->has_row_perm && !w->has_col_perm &&
+                 p->n >= 4 * MOST_BANDS * band_rows(p);
+    lac_status status = cut_bands(&q, &random, is_cut);
+    for (int i = 0; i < q.band_count; i++) o->width += q.bands[i].end - q.bands[i].begin;
+    double affordable = ORACLE_PRODUCTS / ((double)w->kept * (double)o->width / (double)p->n + 1);
     int64_t samples = affordable < 2 ? 2 : affordable > MOST_SAMPLES ? MOST_SAMPLES : (int64_t)affordable;
     o->samples = samples < p->m ? samples : p->m;
-    o->tokens = malloc((size_t)o->samples * sizeof *o->tokens);
-    o->y = malloc((size_t)(o->samples * p->n) * sizeof *o->y);
-    o->bound = malloc((size_t)(o->samples * p->n) * sizeof *o->bound);
-    o->signs = malloc((size_t)p->n * sizeof *o->signs);
-    o->projected = calloc((size_t)p->k, sizeof *o->projected);
-    lac_status status = LAC_STATUS_OUT_OF_MEMORY;
-    if (o->tokens && o->y && o->bound && o->signs && o->projected) {
+    if (!status && allocate_oracle(o, p->precision_count)) status = LAC_STATUS_OUT_OF_MEMORY;
+    if (!status) {
         choose_tokens(o, p->m, &random);
-        for (int64_t j = 0; j < p->n; j++) o->signs[j] = bench_random_next(&random) & 1 ? 1 : -1;
-        if (o->samples < p->m) bench_parallel(p->k, 256, project, p);
-        status = ask_oracle(p);
+        status = ask_oracle(&q);
     }
+    for (int i = 0; i < q.band_count; i++) lac_weight_free(q.bands[i].weight);
+    if (!status && !is_whole(p)) status = bench_layer_project(p->layer, seed);
     if (status) bench_oracle_close(o);
     return status;
 }
@@ -126,10 +208,9 @@ lac_status bench_oracle_open(bench_problem *p, uint64_t seed)
 void bench_oracle_close(bench_oracle *oracle)
 {
     free(oracle->tokens);
+    free(oracle->outputs);
     free(oracle->y);
-    free(oracle->bound);
-    free(oracle->signs);
-    free(oracle->projected);
+    for (int i = 0; i < BENCH_MOST_PRECISIONS; i++) free(oracle->bound[i]);
     *oracle = (bench_oracle){0};
 }
 
@@ -155,12 +236,13 @@ static int check_samples(bench_contender *c, const void *y, tally *sums, char *w
     const bench_oracle *o = &p->oracle;
     c->max_error = c->error_bound = 0;
     for (int64_t i = 0; i < o->samples; i++)
-        for (int64_t j = 0; j < p->n; j++) {
-            double want = o->y[i * p->n + j], bound = o->bound[i * p->n + j], got = load(c, y, o->tokens[i], j);
+        for (int64_t j = 0; j < o->width; j++) {
+            int64_t at = i * o->width + j, output = o->outputs[j];
+            double want = o->y[at], bound = o->bound[c->precision][at], got = load(c, y, o->tokens[i], output);
             double error = fabs(got - want);
             if (!(error <= bound)) {
-                snprintf(why, why_size, "Y[%" PRId64 "][%" PRId64 "] is %.9g; it must be %.9g within %.3g", o->tokens[i], j,
-                         got, want, bound);
+                snprintf(why, why_size, "Y[%" PRId64 "][%" PRId64 "] is %.9g; it must be %.9g within %.3g", o->tokens[i],
+                         output, got, want, bound);
                 return 0;
             }
             sums->error_squares += error * error;
@@ -191,10 +273,10 @@ static void sum_tokens(void *user, int64_t begin, int64_t end)
 {
     const summing *s = user;
     const bench_problem *p = s->c->problem;
-    const float *signs = p->oracle.signs;
+    const float *signs = p->layer->signs;
     for (int64_t token = begin; token < end; token++) {
         double sum = 0;
-        for (int64_t i = 0; i < p->k; i++) sum += (double)p->x[token * p->k + i] * p->oracle.projected[i];
+        for (int64_t i = 0; i < p->k; i++) sum += (double)p->x[token * p->k + i] * p->layer->projected[i];
         s->want[token] = sum;
         s->got[token] = 0;
         if (!is_token_major(s->c)) continue;
@@ -234,5 +316,5 @@ int bench_check(bench_contender *c, const void *y, char *why, size_t why_size)
 {
     tally sums = {0};
     if (!check_samples(c, y, &sums, why, why_size)) return 0;
-    return c->problem->oracle.samples == c->problem->m || check_sums(c, y, &sums, why, why_size);
+    return is_whole(c->problem) || check_sums(c, y, &sums, why, why_size);
 }

@@ -83,12 +83,15 @@ static lac_status make_plan(bench_contender *c, const char *kernel, lac_weight *
                                 .y_layout = c->layout,
                                 .x_dtype = c->dtype,
                                 .y_dtype = c->dtype,
-                                .precision = p->session->precision,
+                                .precision = p->precisions[c->precision],
                                 .kernel = kernel,
                                 .threads = p->session->threads};
-    lac_status status = clone_weight(p->weight, weight);
+    /* A GPU's plan has a copy of its own in any case. */
+    int shares = p->session->backend->kind != LAC_DEVICE_KIND_CPU;
+    lac_status status = shares ? LAC_STATUS_OK : clone_weight(p->weight, weight);
     lac_plan *made = NULL;
-    if (!status && (status = lac_plan_create(p->session->device, *weight, p->m, &options, &made))) {
+    const lac_weight *from = shares ? p->weight : *weight;
+    if (!status && (status = lac_plan_create(p->session->device, from, p->m, &options, &made))) {
         lac_weight_free(*weight);
         *weight = NULL;
     }
@@ -114,7 +117,7 @@ static lac_peer_problem peer_problem(const bench_problem *p)
                               .k = p->k,
                               .dtype = p->dtype,
                               .layout = p->layout,
-                              .precision = p->session->precision,
+                              .precision = p->precisions[0],
                               .pattern = p->pattern,
                               .device = p->session->info.kind,
                               .threads = p->session->threads};
@@ -192,9 +195,13 @@ static void release_handles(bench_contender *c)
 
 /* ---- opening */
 
-lac_status bench_contender_open_kernel(bench_contender *c, const bench_problem *problem, const char *kernel)
+lac_status bench_contender_open_kernel(bench_contender *c, const bench_problem *problem, const char *kernel, int precision)
 {
-    *c = (bench_contender){.role = BENCH_ROLE_KERNEL, .problem = problem, .dtype = problem->dtype, .layout = problem->layout};
+    *c = (bench_contender){.role = BENCH_ROLE_KERNEL,
+                           .problem = problem,
+                           .dtype = problem->dtype,
+                           .layout = problem->layout,
+                           .precision = precision};
     c->handles = calloc(1, sizeof *c->handles);
     c->weights = calloc(1, sizeof *c->weights);
     lac_status status =

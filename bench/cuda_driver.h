@@ -22,6 +22,9 @@ typedef struct bench_cuda_driver {
     int (*upload)(uint64_t to, const void *from, size_t bytes);
     int (*download)(void *to, uint64_t from, size_t bytes);
     int (*copy)(uint64_t to, uint64_t from, size_t bytes, void *stream);
+    int (*fill)(uint64_t to, unsigned char value, size_t bytes, void *stream);
+    int (*host_allocate)(void **block, size_t bytes, unsigned flags);
+    int (*host_release)(void *block);
     int (*module_load)(void **module, const void *image);
     int (*module_unload)(void *module);
     int (*module_function)(void **function, void *module, const char *name);

@@ -26,7 +26,7 @@ int bench_peer_open(bench_peer *peer, const char *path, char *why, size_t why_si
 
 /* ---------------------------------------------------------------- the session and the problem */
 
-enum { BENCH_MOST_VENDORS = 4, BENCH_MOST_PEERS = 4 };
+enum { BENCH_MOST_VENDORS = 4, BENCH_MOST_PEERS = 4, BENCH_MOST_PRECISIONS = 3 };
 
 typedef struct bench_session {
     const bench_options *options;
@@ -42,7 +42,8 @@ typedef struct bench_session {
     struct bench_choice *choices; /* [choice_count] vendor.c's: the quickest dense way of each problem */
     size_t choice_count;
     int threads;
-    lac_precision precision; /* with its default resolved */
+    lac_precision precisions[BENCH_MOST_PRECISIONS]; /* with the default resolved */
+    int precision_count;
     uint64_t cache_bytes, memory_limit;
     bench_ceiling ceiling;
     char device_info[640];
@@ -55,14 +56,26 @@ typedef struct bench_session {
     int restless;         /* threads were still running when another's turn began */
 } bench_session;
 
-/* What each output of some tokens must be, and a cheap sum over all outputs for the other tokens. */
+/* What some outputs of some tokens must be. */
 typedef struct bench_oracle {
-    int64_t samples;
-    int64_t *tokens;   /* [samples] ascending                                      */
-    double *y, *bound; /* [samples][n]                                             */
-    float *signs;      /* [n] +1 or -1                                             */
-    double *projected; /* [k] W^T signs                                            */
+    int64_t samples, width;
+    int64_t *tokens;                      /* [samples] ascending                          */
+    int64_t *outputs;                     /* [width] ascending; all n of them where W is small enough */
+    double *y;                            /* [samples][width]                             */
+    double *bound[BENCH_MOST_PRECISIONS]; /* [samples][width] for each precision of the problem */
 } bench_oracle;
+
+/* One weight and what all problems with it share. */
+typedef struct bench_layer {
+    int64_t n, k;
+    float *drawn;      /* [n][k] before pruning                              */
+    float *held;       /* [n][k] what the weight holds, with its zeros       */
+    float *signs;      /* [n] +1 or -1 ...                                   */
+    double *projected; /* [k] ... and W^T signs: a cheap sum over all outputs */
+    int is_projected;  /* it is that of what is held now                     */
+    void *dense[2];    /* of a GPU: `held` in its memory, as it is and transposed; NULL: not asked for yet */
+    lac_dtype dense_dtype;
+} bench_layer;
 
 typedef struct bench_problem {
     bench_session *session;
@@ -74,8 +87,11 @@ typedef struct bench_problem {
     char pattern_text[LAC_PATTERN_TEXT_SIZE];
     const lac_weight *weight;
     lac_weight_info weight_info;
-    const float *w; /* [n][k] what the weight holds, with its zeros */
-    float *x;       /* [m][k] rounded to dtype                       */
+    lac_precision precisions[BENCH_MOST_PRECISIONS]; /* that are timed side by side: they share the baseline */
+    int precision_count;
+    bench_layer *layer; /* NULL in the child                             */
+    const float *w;     /* [n][k] what the weight holds, with its zeros */
+    float *x;           /* [m][k] rounded to dtype                       */
     bench_oracle oracle;
 } bench_problem;
 
@@ -102,6 +118,7 @@ typedef struct bench_contender {
     bench_ring *ring;
     lac_dtype dtype;            /* of its X and Y */
     lac_layout layout;          /* of its X       */
+    int precision;              /* which of the problem's */
     int y_is_token;             /* 1: its Y is token-major, whatever its X is; some peers */
     const bench_peer *peer;     /* NULL: it is none             */
     void **handles;             /* [copies] plans, dense weights or the peer's: a copy of the weight each */
@@ -128,7 +145,7 @@ typedef struct bench_contender {
 } bench_contender;
 
 /* Makes the first copy. OK; or UNSUPPORTED when it cannot do the problem (lac_last_error says why for kernels). */
-lac_status bench_contender_open_kernel(bench_contender *c, const bench_problem *problem, const char *kernel);
+lac_status bench_contender_open_kernel(bench_contender *c, const bench_problem *problem, const char *kernel, int precision);
 lac_status bench_contender_open_dense(bench_contender *c, const bench_problem *problem);
 lac_status bench_contender_open_peer(bench_contender *c, const bench_problem *problem, const bench_peer *peer);
 /* As many copies in all. */
@@ -155,6 +172,8 @@ void bench_vendors_close(bench_session *session);
 lac_status bench_vendor_open_dense(bench_contender *c, const bench_problem *problem);
 /* The library session->vendors[index], if it uses the zeros of W. UNSUPPORTED: it does not, or cannot do this problem. */
 lac_status bench_vendor_open_sparse(bench_contender *c, const bench_problem *problem, int index);
+/* Frees what the vendors' products keep of a layer's weight, which is about to change. */
+void bench_vendor_forget_layer(bench_layer *layer);
 /* What contender.c does for a contender with a vendor: another handle; a call; the end of a handle. */
 lac_status bench_vendor_copy(bench_contender *c, void **out);
 int bench_vendor_call(const bench_contender *c, void *handle, const void *x, void *y);
@@ -162,6 +181,8 @@ void bench_vendor_release(const bench_contender *c, void *handle);
 
 /* ---------------------------------------------------------------- check.c */
 
+/* Draws the signs of a layer whose weight has changed, and sums W up with them. */
+lac_status bench_layer_project(bench_layer *layer, uint64_t seed);
 lac_status bench_oracle_open(bench_problem *problem, uint64_t seed);
 void bench_oracle_close(bench_oracle *oracle);
 /* Is this Y, in host memory, right? Fills max_error and error_bound; `why` says what is wrong. 1: right. */

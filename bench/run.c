@@ -85,7 +85,11 @@ static bench_status open_backend(bench_session *session)
     session->memory_limit = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 3 : (uint64_t)2 << 30;
     if (!is_cpu && bench_backend_cuda_memory() / 2 < session->memory_limit)
         session->memory_limit = bench_backend_cuda_memory() / 2;
-    int want_f16 = session->precision == LAC_PRECISION_FAST, want_tf32 = session->precision == LAC_PRECISION_TF32;
+    int want_f16 = 0, want_tf32 = 0;
+    for (int i = 0; i < session->precision_count; i++) {
+        want_f16 = want_f16 || session->precisions[i] == LAC_PRECISION_FAST;
+        want_tf32 = want_tf32 || session->precisions[i] == LAC_PRECISION_TF32;
+    }
     for (size_t i = 0; i < session->options->dtype_count; i++)
         want_f16 = want_f16 || session->options->dtypes[i] != LAC_DTYPE_F32;
     failed = is_cpu ? bench_ceiling_measure(&session->info, session->threads, &session->ceiling)
@@ -107,6 +111,20 @@ static void describe_device(bench_session *session, const char *baseline)
     bench_machine_describe_gpu(&session->info, &session->ceiling, more, session->device_info, sizeof session->device_info);
 }
 
+/* The default is the device's; each of them once. */
+static void resolve_precisions(bench_session *session)
+{
+    const bench_options *o = session->options;
+    const lac_precision usual = session->info.kind == LAC_DEVICE_KIND_CPU ? LAC_PRECISION_STRICT : LAC_PRECISION_FAST;
+    for (size_t i = 0; i < (o->precision_count ? o->precision_count : 1); i++) {
+        lac_precision wanted = o->precision_count && o->precisions[i] ? o->precisions[i] : usual;
+        int known = 0;
+        for (int j = 0; j < session->precision_count; j++) known = known || session->precisions[j] == wanted;
+        if (!known && session->precision_count < BENCH_MOST_PRECISIONS)
+            session->precisions[session->precision_count++] = wanted;
+    }
+}
+
 static bench_status open_session(bench_session *session)
 {
     const bench_options *o = session->options;
@@ -123,9 +141,7 @@ static bench_status open_session(bench_session *session)
     if (result) return result;
     int is_cpu = session->info.kind == LAC_DEVICE_KIND_CPU;
     session->threads = !is_cpu ? 1 : o->threads > 0 ? o->threads : session->info.cores > 0 ? session->info.cores : 1;
-    session->precision = o->precision;
-    if (!session->precision)
-        session->precision = session->info.kind == LAC_DEVICE_KIND_CPU ? LAC_PRECISION_STRICT : LAC_PRECISION_FAST;
+    resolve_precisions(session);
     if ((result = open_backend(session))) return result;
     open_baselines(session, baseline, sizeof baseline);
     describe_device(session, baseline);
@@ -152,12 +168,6 @@ static void close_session(bench_session *session)
 
 /* ---- the problems: (n, k) outside, then dtype and pattern, then every m of that (n, k) */
 
-typedef struct layer {
-    int64_t n, k;
-    float *drawn; /* [n][k] before pruning             */
-    float *held;  /* [n][k] what the weight holds      */
-} layer;
-
 /* The same numbers for the same sizes, whatever else the run holds. */
 static uint64_t seed_of(const bench_session *session, int64_t m, int64_t n, int64_t k)
 {
@@ -166,7 +176,7 @@ static uint64_t seed_of(const bench_session *session, int64_t m, int64_t n, int6
     return bench_random_next(&(bench_random){seed});
 }
 
-static bench_status run_problem(bench_session *session, const layer *l, bench_problem *problem)
+static bench_status run_problem(bench_session *session, const bench_layer *l, bench_problem *problem)
 {
     int64_t count = problem->m * problem->k;
     bench_random random = {seed_of(session, problem->m, l->n, l->k)};
@@ -182,7 +192,7 @@ static bench_status run_problem(bench_session *session, const layer *l, bench_pr
     return result;
 }
 
-static bench_status make_weight(bench_session *session, const layer *l, bench_problem *problem, lac_weight **weight)
+static bench_status make_weight(bench_session *session, bench_layer *l, bench_problem *problem, lac_weight **weight)
 {
     char what[128];
     lac_matrix drawn = {.data = l->drawn, .dtype = LAC_DTYPE_F32, .rows = l->n, .cols = l->k};
@@ -191,6 +201,8 @@ static bench_status make_weight(bench_session *session, const layer *l, bench_pr
     lac_mask *mask = NULL;
     snprintf(what, sizeof what, "pruning %lldx%lld to %s", (long long)l->n, (long long)l->k, problem->pattern_text);
     show(session, what);
+    bench_vendor_forget_layer(l);
+    l->is_projected = 0;
     lac_status status = lac_prune(&drawn, &problem->pattern, NULL, &mask);
     if (!status) status = lac_weight_compress(&drawn, mask, &compress, weight);
     lac_mask_free(mask);
@@ -203,7 +215,25 @@ static bench_status make_weight(bench_session *session, const layer *l, bench_pr
     return status ? failure(session, what, status) : BENCH_OK;
 }
 
-static bench_status run_layer(bench_session *session, const layer *l, const lac_pattern *pattern, lac_dtype dtype)
+/* The problem in the precisions that share a baseline, side by side: strict and fast, then tf32; 16 bits know none. */
+static bench_status run_precisions(bench_session *session, const bench_layer *l, bench_problem *problem)
+{
+    bench_status result = BENCH_OK;
+    for (int tf32 = 0; !result && tf32 < 2; tf32++) {
+        problem->precision_count = 0;
+        for (int i = 0; i < session->precision_count; i++)
+            if ((session->precisions[i] == LAC_PRECISION_TF32) == tf32)
+                problem->precisions[problem->precision_count++] = session->precisions[i];
+        if (problem->dtype != LAC_DTYPE_F32) {
+            problem->precisions[0] = session->precisions[0];
+            problem->precision_count = !tf32;
+        }
+        if (problem->precision_count && !is_stopped(session)) result = run_problem(session, l, problem);
+    }
+    return result;
+}
+
+static bench_status run_layer(bench_session *session, bench_layer *l, const lac_pattern *pattern, lac_dtype dtype)
 {
     const bench_shapes *shapes = session->options->shapes;
     bench_problem problem = {.session = session,
@@ -212,6 +242,7 @@ static bench_status run_layer(bench_session *session, const layer *l, const lac_
                              .dtype = dtype,
                              .layout = session->options->layout,
                              .pattern = *pattern,
+                             .layer = l,
                              .w = l->held};
     lac_status status = lac_pattern_format(pattern, problem.pattern_text, sizeof problem.pattern_text);
     if (status) return failure(session, "pattern", status);
@@ -222,7 +253,7 @@ static bench_status run_layer(bench_session *session, const layer *l, const lac_
         if (shapes->items[i].n != l->n || shapes->items[i].k != l->k) continue;
         problem.shape = &shapes->items[i];
         problem.m = shapes->items[i].m;
-        result = run_problem(session, l, &problem);
+        result = run_precisions(session, l, &problem);
         session->cells_done++;
     }
     lac_weight_free(weight);
@@ -233,9 +264,14 @@ static bench_status run_sizes(bench_session *session, int64_t n, int64_t k)
 {
     const bench_options *o = session->options;
     size_t bytes = (size_t)(n * k) * sizeof(float);
-    layer l = {.n = n, .k = k, .drawn = malloc(bytes), .held = malloc(bytes)};
+    bench_layer l = {.n = n,
+                     .k = k,
+                     .drawn = malloc(bytes),
+                     .held = malloc(bytes),
+                     .signs = malloc((size_t)n * sizeof *l.signs),
+                     .projected = malloc((size_t)k * sizeof *l.projected)};
     bench_status result = BENCH_OK;
-    if (!l.drawn || !l.held) {
+    if (!l.drawn || !l.held || !l.signs || !l.projected) {
         result = failure(session, "W", LAC_STATUS_OUT_OF_MEMORY);
     } else {
         bench_random random = {seed_of(session, 0, n, k)};
@@ -244,8 +280,11 @@ static bench_status run_sizes(bench_session *session, int64_t n, int64_t k)
             for (size_t p = 0; !result && p < o->pattern_count && !is_stopped(session); p++)
                 result = run_layer(session, &l, &o->patterns[p], o->dtypes[d]);
     }
+    bench_vendor_forget_layer(&l);
     free(l.drawn);
     free(l.held);
+    free(l.signs);
+    free(l.projected);
     return result;
 }
 

@@ -9,9 +9,9 @@
 #include <string.h>
 
 typedef struct bench_settings {
-    cli_list shapes, patterns, dtypes, kernels, from, peers;
+    cli_list shapes, patterns, dtypes, precisions, kernels, from, peers;
     const char *shape_file, *device, *csv, *report, *compare;
-    int precision, layout, baseline, warm, extended, progress;
+    int layout, baseline, warm, extended, progress;
     int64_t threads, max_m, seed;
     double min_time, max_seconds, tolerance;
 } bench_settings;
@@ -21,11 +21,6 @@ static const bench_settings defaults = {
 
 static const cli_choice layout_choices[] = {
     {"token", LAC_LAYOUT_TOKEN_MAJOR}, {"feature", LAC_LAYOUT_FEATURE_MAJOR}, {NULL, 0}};
-static const cli_choice precision_choices[] = {{"default", LAC_PRECISION_DEFAULT},
-                                               {"strict", LAC_PRECISION_STRICT},
-                                               {"fast", LAC_PRECISION_FAST},
-                                               {"tf32", LAC_PRECISION_TF32},
-                                               {NULL, 0}};
 static const cli_choice baseline_choices[] = {
     {"auto", BENCH_BASELINE_AUTO}, {"none", BENCH_BASELINE_NONE}, {"all", BENCH_BASELINE_ALL}, {NULL, 0}};
 
@@ -75,10 +70,11 @@ static const cli_option options[] = {
          "Of weights, activations and results: f32, f16 or bf16; may be repeated, or several with commas. f32 unless said."},
     {.name = "precision",
      .argument = "HOW",
-     .type = CLI_TYPE_CHOICE,
-     .offset = FIELD(precision),
-     .choices = precision_choices,
-     .help = "How f32 is multiplied: default (the device's), strict, fast or tf32."},
+     .type = CLI_TYPE_LIST,
+     .offset = FIELD(precisions),
+     .help =
+         "How f32 is multiplied: default (the device's), strict, fast or tf32; may be repeated, or several with commas. Strict "
+         "and fast are timed side by side."},
     {.name = "layout",
      .letter = 'l',
      .argument = "LAYOUT",
@@ -168,12 +164,15 @@ static const cli_option options[] = {
     CLI_OPTION_PROGRESS(bench_settings),
     CLI_END};
 
+enum { MOST_PRECISIONS = 8 };
+
 typedef struct bench_work {
     const bench_settings *settings;
     bench_rows rows;
     lac_pattern *patterns;
     lac_dtype *dtypes;
-    size_t pattern_count, dtype_count;
+    lac_precision precisions[MOST_PRECISIONS];
+    size_t pattern_count, dtype_count, precision_count;
     bench_shapes shapes;
     FILE *csv;
     int table, titled; /* print the table; its title was printed */
@@ -288,6 +287,18 @@ static int add_dtype(bench_work *work, const char *text)
     return 0;
 }
 
+static int add_precision(bench_work *work, const char *text)
+{
+    static const char *const names[] = {"default", "strict", "fast", "tf32"}; /* numbers of lac_precision */
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(text, names[i]) && work->precision_count < MOST_PRECISIONS) {
+            work->precisions[work->precision_count++] = (lac_precision)i;
+            return CLI_EXIT_OK;
+        }
+    cli_error(NULL, NULL, "--precision '%s': must be one of default, strict, fast, tf32", text);
+    return CLI_EXIT_USAGE;
+}
+
 static int read_shapes(bench_work *work)
 {
     const bench_settings *s = work->settings;
@@ -313,6 +324,7 @@ static int read_lists(bench_work *work)
     for (size_t i = 0; !status && !s->patterns.count && i < sizeof families / sizeof *families; i++)
         status = add_pattern(work, families[i]);
     if (!status) status = s->dtypes.count ? each_item(&s->dtypes, add_dtype, work) : add_dtype(work, "f32");
+    if (!status) status = each_item(&s->precisions, add_precision, work);
     return status ? status : read_shapes(work);
 }
 
@@ -341,7 +353,8 @@ static int run_benchmark(bench_work *work)
                            .pattern_count = work->pattern_count,
                            .dtypes = work->dtypes,
                            .dtype_count = work->dtype_count,
-                           .precision = (lac_precision)s->precision,
+                           .precisions = work->precisions,
+                           .precision_count = work->precision_count,
                            .layout = (lac_layout)s->layout,
                            .threads = (int)s->threads,
                            .baseline = s->baseline,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 
 enum { MOST_LISTS = 128, MOST_SLOTS = 64 };
@@ -79,18 +80,36 @@ static bool walk_step(walk *w, uint32_t *columns)
     return true;
 }
 
-static lac_status count_steps(const lac_strict_source *source, const lac_strict_shape *shape, lac_strict_tiled *t)
+/* What the threads share. */
+typedef struct tiling {
+    const lac_strict_source *source;
+    const lac_strict_shape *shape;
+    lac_strict_tiled *tiled;
+} tiling;
+
+/* Into first_step[block + 1]; a block has no more steps than columns, and these fit. */
+static void count_block(void *state, int thread, int64_t block)
+{
+    (void)thread;
+    const tiling *t = state;
+    uint32_t steps = 0;
+    walk w = walk_begin(t->source, t->shape, block);
+    while (walk_step(&w, NULL)) ++steps;
+    t->tiled->first_step[block + 1] = steps;
+}
+
+static lac_status count_steps(tiling *t, int threads)
 {
     uint64_t steps = 0;
-    for (int64_t b = 0; b < t->blocks; ++b) {
-        t->first_step[b] = (uint32_t)steps;
-        walk w = walk_begin(source, shape, b);
-        while (walk_step(&w, NULL)) ++steps;
+    lac_parallel_for_each(t->tiled->blocks, threads, count_block, t);
+    t->tiled->first_step[0] = 0;
+    for (int64_t b = 1; b <= t->tiled->blocks; ++b) {
+        steps += t->tiled->first_step[b];
         if (steps >= INT32_MAX)
-            return lac_fail(LAC_STATUS_UNSUPPORTED, "weight: more than 2^31 steps of %d slots", shape->slots);
+            return lac_fail(LAC_STATUS_UNSUPPORTED, "weight: more than 2^31 steps of %d slots", t->shape->slots);
+        t->tiled->first_step[b] = (uint32_t)steps;
     }
-    t->first_step[t->blocks] = (uint32_t)steps;
-    t->steps = (int64_t)steps;
+    t->tiled->steps = (int64_t)steps;
     return LAC_STATUS_OK;
 }
 
@@ -145,36 +164,45 @@ static void write_rows(const walk *w, char *record)
         }
 }
 
+static void tile_block(void *state, int thread, int64_t block)
+{
+    (void)thread;
+    const tiling *t = state;
+    const lac_strict_tiled *out = t->tiled;
+    const uint64_t record = lac_strict_record_bytes(t->shape), entries = t->shape->packed ? (uint64_t)t->shape->rows : 1;
+    walk w = walk_begin(t->source, t->shape, block);
+    for (uint64_t step = out->first_step[block]; step < out->first_step[block + 1]; ++step) {
+        char *to = (char *)out->records + step * record;
+        walk_step(&w, out->columns + step * entries);
+        if (t->shape->rowwise)
+            write_rows(&w, to);
+        else
+            write_step(&w, to, step > out->first_step[block] ? to - record : NULL);
+    }
+}
+
 lac_status lac_strict_tile(const lac_strict_source *source, const lac_strict_shape *shape, lac_strict_tiled *out)
 {
-    lac_strict_tiled t = {.blocks = (source->vectors + lac_strict_lists(shape) - 1) / lac_strict_lists(shape)};
-    uint64_t first_bytes = ((uint64_t)t.blocks + 1) * sizeof *t.first_step;
-    t.first_step = lac_allocate(first_bytes);
-    if (!t.first_step) return lac_fail_memory("re-tiled weight", first_bytes);
-    lac_status status = count_steps(source, shape, &t);
+    lac_strict_tiled tiled = {.blocks = (source->vectors + lac_strict_lists(shape) - 1) / lac_strict_lists(shape)};
+    tiling t = {source, shape, &tiled};
+    int threads = lac_parallel_threads_for(0, tiled.blocks, source->first[source->vectors] * lac_strict_list_n(shape));
+    uint64_t first_bytes = ((uint64_t)tiled.blocks + 1) * sizeof *tiled.first_step;
+    tiled.first_step = lac_allocate(first_bytes);
+    if (!tiled.first_step) return lac_fail_memory("re-tiled weight", first_bytes);
+    lac_status status = count_steps(&t, threads);
     const uint64_t record = lac_strict_record_bytes(shape), entries = shape->packed ? (uint64_t)shape->rows : 1;
     if (!status) {
-        t.records = lac_allocate_zeroed((uint64_t)t.steps * record);
-        t.columns = lac_allocate_zeroed(((uint64_t)t.steps + LAC_STRICT_READ_AHEAD) * entries * sizeof *t.columns);
-        if (!t.records || !t.columns)
-            status = lac_fail_memory("re-tiled weight", (uint64_t)t.steps * (record + entries * sizeof *t.columns));
+        tiled.records = lac_allocate_zeroed((uint64_t)tiled.steps * record);
+        tiled.columns = lac_allocate_zeroed(((uint64_t)tiled.steps + LAC_STRICT_READ_AHEAD) * entries * sizeof *tiled.columns);
+        if (!tiled.records || !tiled.columns)
+            status = lac_fail_memory("re-tiled weight", (uint64_t)tiled.steps * (record + entries * sizeof *tiled.columns));
     }
     if (status) {
-        lac_strict_tiled_release(&t);
+        lac_strict_tiled_release(&tiled);
         return status;
     }
-    for (int64_t b = 0; b < t.blocks; ++b) {
-        walk w = walk_begin(source, shape, b);
-        for (uint64_t step = t.first_step[b]; step < t.first_step[b + 1]; ++step) {
-            char *to = (char *)t.records + step * record;
-            walk_step(&w, t.columns + step * entries);
-            if (shape->rowwise)
-                write_rows(&w, to);
-            else
-                write_step(&w, to, step > t.first_step[b] ? to - record : NULL);
-        }
-    }
-    *out = t;
+    lac_parallel_for_each(tiled.blocks, threads, tile_block, &t);
+    *out = tiled;
     return LAC_STATUS_OK;
 }
 
