@@ -101,6 +101,7 @@ typedef struct bench_options {
     int warm;           /* 1: leave the caches as the last call left them                      */
     double min_seconds; /* of timed calls for each contender                                   */
     double max_seconds; /* of the whole run; 0: no limit                                       */
+    int stages;         /* 1: a notice at the end tells where the time went                    */
     uint64_t seed;
     void *user;
     void (*on_row)(void *user, const bench_row *row);

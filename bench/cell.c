@@ -108,14 +108,17 @@ static bench_status gather(cell *all)
         if (status && status != LAC_STATUS_UNSUPPORTED) return failure(all, "the baseline", status);
         all->count = status ? 0 : 1;
     }
+    bench_stage_end(all->session, BENCH_STAGE_DENSE);
     bench_status result = BENCH_OK;
     for (int how = 0; !result && how < all->problem->precision_count; how++) {
         if (!options->kernel_count) result = add_kernel(all, NULL, how);
         for (size_t i = 0; !result && i < options->kernel_count; i++)
             result = strcmp(options->kernels[i], "all") ? add_kernel(all, options->kernels[i], how) : add_all_kernels(all, how);
     }
+    bench_stage_end(all->session, BENCH_STAGE_PLAN);
     if (!result) result = add_vendors(all);
     for (int i = 0; !result && i < all->session->peer_count; i++) result = add_peer(all, &all->session->peers[i]);
+    bench_stage_end(all->session, BENCH_STAGE_PEER);
     return result;
 }
 
@@ -386,11 +389,14 @@ static bench_status run_contenders(cell *all)
     if (!plan.copies) return failure(all, "copies", LAC_STATUS_OUT_OF_MEMORY);
     plan_copies(all, &plan);
     bench_status status = make_rings(all, plan.slots);
+    bench_stage_end(all->session, BENCH_STAGE_BUFFERS);
     if (!status) status = check_all(all);
+    bench_stage_end(all->session, BENCH_STAGE_CHECK);
     if (!status && has_runner(all)) {
         plan_copies(all, &plan); /* again: some may have been dropped */
         status = copy_all(all, &plan);
     }
+    bench_stage_end(all->session, BENCH_STAGE_PLAN);
     free(plan.copies);
     if (status || !has_runner(all)) return status;
     if (bench_time(all->session, all->contenders, all->count, all->sweep, all->what)) {
@@ -400,8 +406,10 @@ static bench_status run_contenders(cell *all)
         bench_say(all->session, "%s: a call failed while it was timed: %s", all->what, trouble ? trouble : lac_last_error());
         return BENCH_FAILURE;
     }
+    bench_stage_end(all->session, BENCH_STAGE_TIME);
     if (all->session->backend->watched) all->session->backend->watched(all->watched, sizeof all->watched);
     if ((status = check_again(all))) return status;
+    bench_stage_end(all->session, BENCH_STAGE_CHECK);
     const bench_contender *dense = all->contenders[0].role == BENCH_ROLE_DENSE ? &all->contenders[0] : NULL;
     for (size_t i = 0; i < all->count; i++)
         if (all->contenders[i].role != BENCH_ROLE_DENSE) hand_out(all, &all->contenders[i], dense);
@@ -418,5 +426,6 @@ bench_status bench_cell_run(bench_problem *problem)
     for (size_t i = 0; i < all.count; i++) bench_contender_close(&all.contenders[i]);
     free(all.contenders);
     for (size_t r = 0; r < all.ring_count; r++) bench_ring_close(&all.rings[r], all.session);
+    bench_stage_end(all.session, BENCH_STAGE_BUFFERS);
     return status;
 }

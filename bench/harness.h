@@ -28,6 +28,20 @@ int bench_peer_open(bench_peer *peer, const char *path, char *why, size_t why_si
 
 enum { BENCH_MOST_VENDORS = 4, BENCH_MOST_PEERS = 4, BENCH_MOST_PRECISIONS = 3 };
 
+/* Where the time of a run goes. */
+typedef enum bench_stage {
+    BENCH_STAGE_OPEN,    /* device, libraries, ceilings                      */
+    BENCH_STAGE_WEIGHT,  /* drawing, pruning, compressing                    */
+    BENCH_STAGE_X,       /* drawing X, the oracle                            */
+    BENCH_STAGE_DENSE,   /* the baseline: finding its quickest way, uploading */
+    BENCH_STAGE_PLAN,    /* Lacuna's plans                                   */
+    BENCH_STAGE_PEER,    /* preparing peers                                  */
+    BENCH_STAGE_BUFFERS, /* X and Y on the device                            */
+    BENCH_STAGE_CHECK,
+    BENCH_STAGE_TIME,
+    BENCH_STAGES
+} bench_stage;
+
 typedef struct bench_session {
     const bench_options *options;
     lac_device *device, *host; /* host: the CPU, where the oracle runs */
@@ -53,7 +67,9 @@ typedef struct bench_session {
     int rows;             /* how many were reported           */
     double timed_seconds; /* spent in bench_time                          */
     int64_t preempted;    /* how often a thread lost its core in that time */
-    int restless;         /* threads were still running when another's turn began */
+    double stage_seconds[BENCH_STAGES];
+    double stage_began; /* when the last stage ended */
+    int restless;       /* threads were still running when another's turn began */
 } bench_session;
 
 /* What some outputs of some tokens must be. */
@@ -95,6 +111,8 @@ typedef struct bench_problem {
     bench_oracle oracle;
 } bench_problem;
 
+/* What happened since the last call was of this stage. */
+void bench_stage_end(bench_session *session, bench_stage stage);
 void bench_say(const bench_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---------------------------------------------------------------- contender.c */

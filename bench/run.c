@@ -18,6 +18,26 @@ void bench_say(const bench_session *session, const char *format, ...)
     if (session->options->on_message) session->options->on_message(session->options->user, message);
 }
 
+void bench_stage_end(bench_session *session, bench_stage stage)
+{
+    double now = bench_seconds();
+    session->stage_seconds[stage] += now - session->stage_began;
+    session->stage_began = now;
+}
+
+/* For whoever has many problems and little time: what a run spends besides timing. */
+static void tell_stages(const bench_session *session)
+{
+    static const char *const names[BENCH_STAGES] = {"opening", "weights", "x and oracle", "baseline", "plans",
+                                                    "peers",   "buffers", "checks",       "timing"};
+    char notice[256];
+    size_t length = 0;
+    for (int i = 0; i < BENCH_STAGES && length < sizeof notice; i++)
+        length += (size_t)snprintf(notice + length, sizeof notice - length, "%s%s %.1f", i ? ", " : "Seconds: ", names[i],
+                                   session->stage_seconds[i]);
+    if (session->options->on_notice) session->options->on_notice(session->options->user, notice);
+}
+
 static bench_status failure(const bench_session *session, const char *what, lac_status status)
 {
     bench_say(session, "%s: %s", what, status == LAC_STATUS_OUT_OF_MEMORY ? "out of memory" : lac_last_error());
@@ -185,6 +205,7 @@ static bench_status run_problem(bench_session *session, const bench_layer *l, be
     bench_random_gaussian(&random, problem->x, count);
     bench_round(problem->x, problem->dtype, count);
     lac_status status = bench_oracle_open(problem, bench_random_next(&random));
+    bench_stage_end(session, BENCH_STAGE_X);
     bench_status result = status ? failure(session, "the oracle", status) : bench_cell_run(problem);
     bench_oracle_close(&problem->oracle);
     free(problem->x);
@@ -248,6 +269,7 @@ static bench_status run_layer(bench_session *session, bench_layer *l, const lac_
     if (status) return failure(session, "pattern", status);
     lac_weight *weight = NULL;
     bench_status result = make_weight(session, l, &problem, &weight);
+    bench_stage_end(session, BENCH_STAGE_WEIGHT);
     problem.weight = weight;
     for (size_t i = 0; !result && i < shapes->count && !is_stopped(session); i++) {
         if (shapes->items[i].n != l->n || shapes->items[i].k != l->k) continue;
@@ -316,10 +338,11 @@ static void warn_when_busy(const bench_session *session)
 
 bench_status bench_run(const bench_options *options)
 {
-    bench_session session = {.options = options, .deadline = INFINITY};
+    bench_session session = {.options = options, .deadline = INFINITY, .stage_began = bench_seconds()};
     const bench_shapes *shapes = options->shapes;
     session.cells_total = shapes->count * options->pattern_count * options->dtype_count;
     bench_status result = open_session(&session);
+    bench_stage_end(&session, BENCH_STAGE_OPEN);
     if (options->max_seconds > 0) session.deadline = bench_seconds() + options->max_seconds;
     show(&session, "");
     for (size_t i = 0; !result && i < shapes->count && !is_stopped(&session); i++)
@@ -329,6 +352,7 @@ bench_status bench_run(const bench_options *options)
         bench_say(&session, "time is up: %llu of %llu problems were left out", (unsigned long long)left,
                   (unsigned long long)session.cells_total);
     warn_when_busy(&session);
+    if (options->stages) tell_stages(&session);
     if (!result && session.wrong) result = BENCH_WRONG;
     if (!result && !session.rows) {
         bench_say(&session, "nothing was timed");

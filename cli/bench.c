@@ -11,7 +11,7 @@
 typedef struct bench_settings {
     cli_list shapes, patterns, dtypes, precisions, kernels, from, peers;
     const char *shape_file, *device, *csv, *report, *compare;
-    int layout, baseline, warm, extended, progress;
+    int layout, baseline, warm, extended, stages, progress;
     int64_t threads, max_m, seed;
     double min_time, max_seconds, tolerance;
 } bench_settings;
@@ -137,6 +137,10 @@ static const cli_option options[] = {
      .offset = FIELD(extended),
      .help = "Add columns to the CSV: the shape's name, the model's prediction and bound, whether the kernel is a dense one, "
              "how many runs were timed, the baseline's spread."},
+    {.name = "stages",
+     .type = CLI_TYPE_FLAG,
+     .offset = FIELD(stages),
+     .help = "Tell at the end where the run's own time went: weights, plans, checks, timing."},
     {.name = "report",
      .letter = 'r',
      .argument = "FILE.html",
@@ -365,6 +369,7 @@ static int run_benchmark(bench_work *work)
                            .warm = s->warm,
                            .min_seconds = s->min_time,
                            .max_seconds = s->max_seconds,
+                           .stages = s->stages,
                            .seed = (uint64_t)s->seed,
                            .user = work,
                            .on_row = on_row,
