@@ -7,6 +7,8 @@
  *     LAC_TEST_GPU_SECONDS=60        begin no row after so long; rows of all kernels come in turns
  *     LAC_TEST_GPU_KERNEL=cuda_f32   only kernels whose names begin so
  *     LAC_TEST_GPU_CASE=KERNEL:ROW   only this row
+ *     LAC_TEST_GPU_PART=2/5          each fifth row, from the second on: for a run in parts
+ *     LAC_TEST_GPU_COMPILERS=8       so many processes compile ahead; one for each core unless said
  *     LAC_TEST_GPU_LIST=sm_90a       run nothing: print the rows for this architecture, for which no GPU is needed
  *
  *     LAC_TEST_GPU_COMPILE=sm_90a    run nothing: compile what the rows need for this architecture, into the cache
@@ -51,9 +53,23 @@ static const char *target_of(const lac_device_info *info)
     return arch;
 }
 
+/* LAC_TEST_GPU_PART=2/5 takes each fifth row, from the second on. */
+static void make_list(const char *arch)
+{
+    const char *wanted = getenv("LAC_TEST_GPU_PART");
+    int part = 1, parts = 1, kept = 0;
+    gpu_list_make(arch, getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 160), &list);
+    if (wanted && (sscanf(wanted, "%d/%d", &part, &parts) != 2 || part < 1 || part > parts)) {
+        fprintf(stderr, "test_gpu: LAC_TEST_GPU_PART is '%s'; it is like 2/5\n", wanted);
+        exit(2);
+    }
+    for (int i = part - 1; i < list.count; i += parts) list.rows[kept++] = list.rows[i];
+    list.count = kept;
+}
+
 static int print_list(const char *arch)
 {
-    gpu_list_make(arch, getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 160), &list);
+    make_list(arch);
     for (int i = 0; i < list.count; ++i) {
         char row[512];
         gpu_row_describe(&list.rows[i], row, sizeof row);
@@ -64,18 +80,29 @@ static int print_list(const char *arch)
     return 0;
 }
 
-/* In one process: start several with LAC_TEST_GPU_KERNEL for more. */
+/* One program after the other takes minutes: all cores at once. No GPU is needed, so there may be more of these than workers. */
+static int compile_ahead(const char *arch, int shapes)
+{
+    struct timespec begin, end;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    int processes = number_of("LAC_TEST_GPU_COMPILERS", cores > 64 ? 64 : (int)cores);
+    int fresh = gpu_workers_compile(&list, arch, shapes, processes);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+    if (fresh < 0)
+        printf("nothing is compiled ahead: see above\n");
+    else
+        printf("%d rows, %d programs compiled by %d processes in %.1f s\n", list.count, fresh, processes, seconds);
+    return fresh < 0;
+}
+
 static int compile_list(const char *arch)
 {
-    lac_device *target = NULL;
-    int fresh = 0;
-    gpu_list_make(arch, getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 160), &list);
-    assert_ok(lac_cuda_target_open(arch, &target));
-    for (int i = 0; i < list.count; ++i) fresh += gpu_row_compile(target, &list.rows[i], number_of("LAC_TEST_GPU_SHAPES", 2));
-    printf("%d rows, %d programs compiled\n", list.count, fresh);
-    lac_device_close(target);
+    make_list(arch);
+    int failed = compile_ahead(arch, number_of("LAC_TEST_GPU_SHAPES", 2));
     gpu_list_free(&list);
-    return 0;
+    return failed;
 }
 
 /* As many as there are cores, for compiling takes the time; but each has a context of its own in the GPU's memory. */
@@ -100,9 +127,11 @@ int main(void)
     }
     int workers = number_of("LAC_TEST_GPU_WORKERS", usual_workers(&info));
     int shapes = number_of("LAC_TEST_GPU_SHAPES", 2);
-    gpu_list_make(target_of(&info), getenv("LAC_TEST_GPU_KERNEL"), number_of("LAC_TEST_GPU_ROWS", 160), &list);
+    make_list(target_of(&info));
     printf("%s, %s: %d kernels, %d rows, %d programs and those of other shapes, %d shapes each, %d processes\n", info.model,
            info.vector_unit, list.kernels, list.count, list.programs, shapes, workers);
+    fflush(NULL);
+    if (workers > 0 && !getenv("LAC_TEST_GPU_CASE") && !getenv("LAC_TEST_GPU_SECONDS")) compile_ahead(target_of(&info), shapes);
     results = gpu_workers_run(&list, shapes, workers, getenv("LAC_TEST_GPU_CASE"), number_of("LAC_TEST_GPU_SECONDS", 0));
     printf("%d of %d rows passed, %d failed, in %.1f s\n", results.done, list.count, results.failed, results.seconds);
     fflush(NULL);

@@ -2,6 +2,8 @@
  * no other. */
 #include "gpu/workers.h"
 
+#include "cuda/state.h"
+
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -15,19 +17,26 @@ typedef struct board {
     atomic_int next, taken, done;
     double deadline;                  /* 0: none */
     atomic_int current[MOST_WORKERS]; /* the row that a worker has under way; -1: none */
+    atomic_int fresh;                 /* programs compiled ahead */
     lac_device_info info;
     int found;
+    atomic_char state[]; /* [rows] of each: a row_state */
 } board;
 
-static board *board_make(void)
+enum { ROW_LEFT, ROW_BEGUN, ROW_PASSED };
+
+static board *board_make(int rows)
 {
-    board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    board *b =
+        mmap(NULL, sizeof *b + (size_t)rows * sizeof *b->state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (b == MAP_FAILED) {
         fprintf(stderr, "test_gpu: no shared memory\n");
         exit(2);
     }
     return b;
 }
+
+static void board_free(board *b, int rows) { munmap(b, sizeof *b + (size_t)rows * sizeof *b->state); }
 
 static double now(void)
 {
@@ -38,7 +47,7 @@ static double now(void)
 
 int gpu_probe(lac_device_info *info)
 {
-    board *b = board_make();
+    board *b = board_make(0);
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
@@ -56,7 +65,7 @@ int gpu_probe(lac_device_info *info)
         snprintf(b->info.note, sizeof b->info.note, "the process that looked for one ended badly");
     *info = b->info;
     int missing = !b->found;
-    munmap(b, sizeof *b);
+    board_free(b, 0);
     return missing;
 }
 
@@ -73,7 +82,9 @@ static void work(board *b, const gpu_list *list, int shapes, int self, const cha
         if (b->deadline > 0 && now() > b->deadline) break;
         atomic_fetch_add(&b->taken, 1);
         atomic_store(&b->current[self], i);
+        atomic_store(&b->state[i], ROW_BEGUN);
         gpu_row_run(device, row, shapes);
+        atomic_store(&b->state[i], ROW_PASSED);
         atomic_store(&b->current[self], -1);
         atomic_fetch_add(&b->done, 1);
     }
@@ -104,9 +115,51 @@ static void report(const board *b, const gpu_list *list, int self, int status)
                 list->rows[at].index);
 }
 
+int gpu_workers_compile(const gpu_list *list, const char *arch, int shapes, int processes)
+{
+    board *b = board_make(0);
+    int failed = 0;
+    for (int i = 0; i < processes; ++i) {
+        fflush(NULL);
+        pid_t child = fork();
+        if (child < 0) break;
+        if (child > 0) continue;
+        lac_device *target = NULL;
+        assert_ok(lac_cuda_target_open(arch, &target));
+        for (int row; (row = atomic_fetch_add(&b->next, 1)) < list->count;)
+            atomic_fetch_add(&b->fresh, gpu_row_compile(target, &list->rows[row], shapes));
+        lac_device_close(target);
+        fflush(NULL);
+        _exit(0);
+    }
+    for (int status = 0; wait(&status) > 0;) failed |= status;
+    int fresh = failed ? -1 : atomic_load(&b->fresh);
+    board_free(b, 0);
+    return fresh;
+}
+
+/* "cuda_f32_strict: 158 of 160 rows passed, 2 failed", kernel by kernel. */
+static void print_results(const board *b, const gpu_list *list)
+{
+    bool *told = calloc((size_t)list->count, sizeof *told);
+    for (int i = 0; told && i < list->count; ++i) {
+        int rows = 0, counts[3] = {0};
+        if (told[i]) continue;
+        for (int j = i; j < list->count; ++j) {
+            if (strcmp(list->rows[i].kernel, list->rows[j].kernel) != 0) continue;
+            told[j] = true;
+            ++rows;
+            ++counts[(int)atomic_load(&b->state[j])];
+        }
+        printf("  %-28s %4d of %4d rows passed, %d failed\n", list->rows[i].kernel, counts[ROW_PASSED], rows,
+               counts[ROW_BEGUN]);
+    }
+    free(told);
+}
+
 gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, int seconds)
 {
-    board *b = board_make();
+    board *b = board_make(list->count);
     gpu_results results = {0};
     double begin = now();
     if (seconds > 0) b->deadline = begin + seconds;
@@ -131,6 +184,7 @@ gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const
     results.taken = atomic_load(&b->taken);
     results.done = atomic_load(&b->done);
     results.seconds = now() - begin;
-    munmap(b, sizeof *b);
+    print_results(b, list);
+    board_free(b, list->count);
     return results;
 }

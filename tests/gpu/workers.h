@@ -16,8 +16,12 @@ typedef struct gpu_results {
  * and `info` tells of it; otherwise `info->note` says what is missing. */
 int gpu_probe(lac_device_info *info);
 
+/* Compiles what all rows need into the cache, in `processes` processes that need no GPU; returns how many programs were not
+ * there yet, -1 when they could not be stored, and each process will compile for itself. */
+int gpu_workers_compile(const gpu_list *list, const char *arch, int shapes, int processes);
+
 /* Runs all rows in `workers` processes; in this one when that is 0. `only` is "KERNEL:ROW", or NULL for all. After `seconds`,
- * unless that is 0, no row is begun any more. */
+ * unless that is 0, no row is begun any more. Prints how many rows of each kernel passed. */
 gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, int seconds);
 
 #endif
