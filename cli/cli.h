@@ -284,4 +284,9 @@ lac_status cli_weight_verify(const lac_file *file, const char *name, const cli_v
 /* Whether each nonzero of `now` is that of `before` (F64), rounded to now's dtype. Fills dropped, energy_kept, problem. */
 void cli_matrix_compare(const lac_matrix *now, const lac_matrix *before, cli_verdict *verdict);
 
+/* ---------------------------------------------------------------- needs.c */
+
+/* What a machine must have to run the kernel: "AVX2, FMA, F16C", "sm_80 and later". */
+cli_text cli_kernel_needs(const lac_kernel_info *kernel);
+
 #endif

@@ -125,18 +125,6 @@ static lac_status list_kernels(cli_table *table, json_t *list)
     }
 }
 
-/* The vector unit in a kernel's name, cpu_UNIT_..., as what a processor must have. */
-static const char *needs(const char *kernel)
-{
-    static const char *const units[][2] = {{"cpu_avx2_", "AVX2, FMA, F16C"},
-                                           {"cpu_avx512_", "AVX-512 F, BW, DQ, VL"},
-                                           {"cpu_neon_", "NEON"},
-                                           {"cuda_", "an NVIDIA GPU"}};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (!strncmp(kernel, units[i][0], strlen(units[i][0]))) return units[i][1];
-    return "any CPU";
-}
-
 static lac_status print_markdown(void)
 {
     const uint32_t every_family = (2u << LAC_FAMILY_SHUFFLED) - 2;
@@ -146,7 +134,7 @@ static lac_status print_markdown(void)
         lac_status status = lac_kernel_probe(i, &info);
         if (status == LAC_STATUS_NOT_FOUND) return LAC_STATUS_OK;
         if (status != LAC_STATUS_OK) return status;
-        printf("| `%s` | %s | %s | %s | %s | %s |\n", info.name, needs(info.name),
+        printf("| `%s` | %s | %s | %s | %s | %s |\n", info.name, cli_kernel_needs(&info).text,
                info.families == every_family ? "all" : join_bits(info.families, LAC_FAMILY_SHUFFLED, 1, ", ").text,
                join_bits(info.weight_dtypes, LAC_DTYPE_E5M2, 0, ", ").text, info.is_dense ? "yes" : "no", info.summary);
     }
