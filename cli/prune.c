@@ -8,7 +8,7 @@ typedef struct prune_settings {
     const char *in, *out, *calibration;
     cli_pattern pattern;
     cli_list include, exclude;
-    int score, method, encoding, saturate, dense, force, dry_run, all, progress, json;
+    int score, method, permute, encoding, saturate, dense, force, dry_run, all, progress, json;
     lac_dtype dtype;
     int64_t threads;
     double damping;
@@ -18,6 +18,9 @@ static const cli_choice score_choices[] = {{"l1", LAC_SCORE_L1}, {"l2", LAC_SCOR
 
 static const cli_choice method_choices[] = {
     {"magnitude", LAC_METHOD_MAGNITUDE}, {"wanda", LAC_METHOD_WANDA}, {"obs", LAC_METHOD_OBS}, {NULL, 0}};
+
+static const cli_choice permute_choices[] = {
+    {"rows", LAC_PERMUTE_ROWS}, {"columns", LAC_PERMUTE_COLUMNS}, {"both", LAC_PERMUTE_ROWS | LAC_PERMUTE_COLUMNS}, {NULL, 0}};
 
 static const cli_operand operands[] = {
     {.name = "IN",
@@ -69,6 +72,14 @@ static const cli_option options[] = {
      .type = CLI_TYPE_NUMBER,
      .offset = offsetof(prune_settings, damping),
      .help = "For obs: what is added to the moments of the inputs, as a share of their mean; 0.01 unless said."},
+    {.name = "permute",
+     .argument = "WHAT",
+     .type = CLI_TYPE_CHOICE,
+     .offset = offsetof(prune_settings, permute),
+     .choices = permute_choices,
+     .help = "Let the pattern keep more by reordering rows (vwL, V:N:M), columns (N:M of single inputs) or both; the order is "
+             "stored "
+             "and undone when multiplying."},
     {.name = "score",
      .letter = 's',
      .argument = "SCORE",
@@ -198,6 +209,7 @@ static int prune_for_real(pruner *p)
     options.exclude = s->exclude.items, options.exclude_count = s->exclude.count;
     options.prune = (lac_prune_options){.size = sizeof options.prune, .score = s->score, .threads = (int32_t)s->threads};
     options.prune.method = (lac_method)s->method, options.prune.damping = s->damping;
+    options.prune.permute = (uint32_t)s->permute;
     options.calibration = s->calibration;
     options.compress =
         (lac_compress_options){.size = sizeof options.compress, .dtype = s->dtype, .threads = (int32_t)s->threads};
@@ -240,7 +252,8 @@ static lac_status measure_tensor(pruner *p, const lac_tensor_info *tensor)
     lac_weight_info info = {.size = sizeof info, .pattern = s->pattern.value, .n = added->n, .k = added->k};
     info.dtype = s->dtype ? s->dtype : tensor->dtype == LAC_DTYPE_F64 ? LAC_DTYPE_F32 : tensor->dtype;
     info.encoding = (lac_index_encoding)s->encoding;
-    info.has_row_perm = s->pattern.value.family == LAC_FAMILY_SHUFFLED;
+    info.has_row_perm = s->pattern.value.family == LAC_FAMILY_SHUFFLED || (s->permute & LAC_PERMUTE_ROWS);
+    info.has_col_perm = (s->permute & LAC_PERMUTE_COLUMNS) != 0;
     lac_status status = lac_weight_measure(&info, NULL);
     added->stored_bytes = info.value_bytes + info.index_bytes;
     return status;

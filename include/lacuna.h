@@ -223,7 +223,14 @@ typedef struct lac_prune_options {
     lac_method method;
     const lac_calibration *calibration; /* WANDA and OBS need one */
     double damping;                     /* OBS: added to the diagonal of the moments, as a share of its mean; 0: 0.01 */
+    uint32_t permute;                   /* LAC_PERMUTE_*, or 0: what the mask may reorder to keep more                */
+    int32_t permute_rounds;             /* of the search over columns; 0: 100. More never keeps less                  */
 } lac_prune_options;
+
+/* An order of rows or columns goes into the mask, and from there into the weight; kernels undo it as they read X and write
+ * Y. It is taken only where more is kept. */
+#define LAC_PERMUTE_ROWS    1u /* vwL, V:N:M: rows that want the same inputs come together                   */
+#define LAC_PERMUTE_COLUMNS 2u /* N:M of single inputs (2:4, vwL:N:M, V:N:M): columns move between groups */
 
 /* Chooses what stays: the best choice the pattern allows under the score, except that V:N:M with M > 16
  * and SHUFFLED use a search that docs/pruning.md describes. Ties go to the lower index, so the mask is deterministic,

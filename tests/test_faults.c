@@ -56,6 +56,8 @@ static lac_status calibrated(test_scene *s, lac_method method)
     lac_status status = lac_calibration_create(TEST_COLS, &calibration);
     if (!status) status = lac_calibration_add(calibration, &s->dense.view, 1);
     lac_prune_options options = {.size = sizeof options, .method = method, .calibration = calibration, .threads = 2};
+    if (s->pattern.family == LAC_FAMILY_VECTOR || s->pattern.family == LAC_FAMILY_VNM) options.permute = LAC_PERMUTE_ROWS;
+    if (s->pattern.m && s->pattern.unit_k == 1) options.permute |= LAC_PERMUTE_COLUMNS, options.permute_rounds = 2;
     if (!status && method == LAC_METHOD_WANDA) status = lac_prune(&s->dense.view, &s->pattern, &options, &s->new_mask);
     if (!status) status = lac_calibration_get_info(calibration, &info);
     if (!status) status = lac_calibration_error(calibration, &s->dense.view, &s->pruned.view, &error, &total);

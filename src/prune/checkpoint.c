@@ -99,7 +99,8 @@ static lac_status declare_pruned(const checkpoint *c, const lac_tensor_info *ten
     lac_weight_info info = {.size = sizeof info, .pattern = c->pattern, .n = tensor->shape[0], .k = tensor->shape[1]};
     info.dtype = o->dtype != LAC_DTYPE_NONE ? o->dtype : tensor->dtype == LAC_DTYPE_F64 ? LAC_DTYPE_F32 : tensor->dtype;
     info.encoding = o->encoding;
-    info.has_row_perm = c->pattern.family == LAC_FAMILY_SHUFFLED;
+    info.has_row_perm = c->pattern.family == LAC_FAMILY_SHUFFLED || c->options.prune.permute & LAC_PERMUTE_ROWS;
+    info.has_col_perm = (c->options.prune.permute & LAC_PERMUTE_COLUMNS) != 0;
     lac_status status = lac_weight_measure(&info, NULL);
     if (status == LAC_STATUS_OK) status = lac_writer_declare_weight(c->writer, tensor->name, &info, NULL);
     return status;

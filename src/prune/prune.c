@@ -4,8 +4,10 @@
 
 #include "core/dtype.h"
 #include "core/matrix.h"
+#include "core/memory.h"
 #include "core/status.h"
 #include "prune/calibration.h"
+#include "prune/permute.h"
 
 /* Fewer elements than these are pruned on one thread unless the caller says otherwise. */
 enum { LEAST_SCANNED = 65536, LEAST_SEARCHED = 4096 };
@@ -38,6 +40,13 @@ static lac_status resolve_options(const lac_prune_options *options, int64_t k, l
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: method is %d, which is none of lac_method", (int)o.method);
     if (!(o.damping >= 0) || o.damping > 1e6)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: damping is %g; it must be 0 (for 0.01) or positive", o.damping);
+    if (o.permute & ~(LAC_PERMUTE_ROWS | LAC_PERMUTE_COLUMNS))
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                        "options: permute is %u; it is made of LAC_PERMUTE_ROWS and LAC_PERMUTE_COLUMNS", (unsigned)o.permute);
+    if (o.permute_rounds < 0)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: permute_rounds is %d; it must be 0 or more",
+                        (int)o.permute_rounds);
+    if (o.permute_rounds == 0) o.permute_rounds = 100;
     if (o.score == LAC_SCORE_DEFAULT) o.score = LAC_SCORE_L2;
     if (o.method == LAC_METHOD_DEFAULT) o.method = LAC_METHOD_MAGNITUDE;
     if (o.damping == 0) o.damping = 0.01;
@@ -84,6 +93,28 @@ static lac_status prune_by_magnitude(lac_prune_job *job, const lac_matrix *matri
     return LAC_STATUS_OK;
 }
 
+/* Permutations are searched for on what the method judges weights by. */
+static lac_status prune_permuted(lac_prune_job *job, const lac_matrix *matrix, const lac_prune_options *options,
+                                 const lac_matrix *corrected, lac_mask **out)
+{
+    lac_permute permute = {.rows = options->permute & LAC_PERMUTE_ROWS,
+                           .columns = options->permute & LAC_PERMUTE_COLUMNS,
+                           .rounds = options->permute_rounds};
+    double *scaled = NULL;
+    lac_matrix scores = *matrix;
+    lac_status status = lac_permute_check(&permute, &job->pattern);
+    if (status == LAC_STATUS_OK && options->method != LAC_METHOD_MAGNITUDE) {
+        status = lac_wanda_scale(matrix, options->calibration, &scaled);
+        scores = (lac_matrix){
+            .data = scaled, .dtype = LAC_DTYPE_F64, .rows = matrix->rows, .cols = matrix->cols, .ld = matrix->cols};
+    }
+    if (status != LAC_STATUS_OK) return status;
+    lac_source_make(&scores, job->threads, &job->source);
+    status = lac_prune_permuted(job, matrix, options, &permute, corrected, out);
+    lac_release(scaled);
+    return status;
+}
+
 lac_status lac_prune(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options, lac_mask **out)
 {
     lac_prune_job job = {0};
@@ -95,6 +126,7 @@ lac_status lac_prune(const lac_matrix *dense, const lac_pattern *pattern, const 
     if (resolved.method == LAC_METHOD_OBS)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
                         "options: method is obs, which changes the weights that stay; call lac_prune_and_correct");
+    if (resolved.permute) return prune_permuted(&job, &matrix, &resolved, NULL, out);
     if (resolved.method == LAC_METHOD_WANDA) return lac_prune_wanda(&job, resolved.calibration, out);
     return prune_by_magnitude(&job, &matrix, out);
 }

@@ -31,8 +31,11 @@ lac_status lac_prune_units(const lac_prune_job *job, const uint32_t *perm, lac_w
 /* V:N:M. */
 lac_status lac_prune_vnm(const lac_prune_job *job);
 
-/* SHUFFLED: finds the permutation too and hands it to the mask. */
+/* SHUFFLED, and VECTOR where rows may be permuted: finds the permutation too and hands it to the mask. */
 lac_status lac_prune_shuffled(const lac_prune_job *job);
+
+/* Every weight times the norm of its input, [n][k]: doubles, so that no product overflows or vanishes. Free *out. */
+lac_status lac_wanda_scale(const lac_matrix *dense, const lac_calibration *calibration, double **out);
 
 /* Wanda: by magnitude after each column was multiplied by the norm of its input. */
 lac_status lac_prune_wanda(const lac_prune_job *job, const lac_calibration *calibration, lac_mask **out);

@@ -1,11 +1,11 @@
 /* shuffle.c - Shfl-BW: groups rows that want the same inputs, so that sharing the inputs costs little.
  *
- *   1. Each row marks its largest weights, as many as the density allows.
+ *   1. Each row marks its largest weights, as many as the density or N:M allows.
  *   2. Groups are gathered one by one: the first free row, and the free rows whose marks overlap its marks most.
  *   3. A k-means of equal-sized groups on the scores: each group keeps its best columns, then pairs of rows change places
  *      between groups while both together gain; again, until nothing moves or the budget is spent.
  *   4. The result stands only when it keeps more than the rows in order do.
- * Called by prune.c; docs/pruning.md tells the rest. */
+ * Called by prune.c, and by permute.c for vectors that keep N of M; docs/pruning.md tells the rest. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -234,6 +234,7 @@ static lac_status mark_rows(shuffle_state *s)
     const lac_prune_job *job = s->job;
     lac_prune_job marking = *job;
     lac_pattern pattern = {.family = LAC_FAMILY_ELEMENT, .unit_n = 1, .unit_k = 1, .density = job->pattern.density};
+    pattern.n = job->pattern.n, pattern.m = job->pattern.m; /* vectors in groups: each row marks what it would keep of each */
     lac_status status = lac_geometry_make(&pattern, job->geometry.n, job->geometry.k, &marking.geometry);
     if (status == LAC_STATUS_OK) status = lac_mask_create(job->geometry.n, job->geometry.k, NULL, &s->marks);
     marking.mask = s->marks;

@@ -75,6 +75,22 @@ class Prune(Case):
         document = self.run_json("prune", "model.safetensors", "plain", "-p", "2:4")
         self.assertIsNone(document["layers"][0]["output_error"])
 
+    def test_permute(self):
+        """What a permutation keeps is never less, and the container verifies and multiplies."""
+        self.make_checkpoint()
+        for pattern, what in [("2:4", "columns"), ("vw4:2:8", "rows"), ("vw4:2:8", "both"), ("4:2:8", "both")]:
+            arguments = ["-p", pattern, "-i", "a.weight", "--force"]
+            plain = self.run_json("prune", "model.safetensors", "plain", *arguments)["layers"][0]
+            moved = self.run_json("prune", "model.safetensors", "moved", *arguments, "--permute", what)["layers"][0]
+            self.assertGreaterEqual(moved["energy_kept"], plain["energy_kept"])
+            self.assertGreater(moved["stored_bytes"], plain["stored_bytes"])
+            document = self.run_json("verify", "moved", "--against", "model.safetensors")
+            self.assertTrue(document["ok"])
+            dry = self.run_json("prune", "model.safetensors", "x", *arguments, "--permute", what, "-n")["layers"][0]
+            self.assertEqual(dry["stored_bytes"], moved["stored_bytes"])
+        _, error = self.run_lacuna("prune", "model.safetensors", "x", "-p", "2:4", "--permute", "rows", status=3)
+        self.assertIn("permute asks for rows", error)
+
     def test_calibration_refused(self):
         self.make_checkpoint()
         write_safetensors(self.path("inputs.safetensors"), {"a.input": ("F32", [4, 3], gaussian(4, 3, 1))})

@@ -1,0 +1,229 @@
+/* permute.c - pruning in a better order. Rows that want the same inputs come together, columns move to groups that can afford them; the
+ * matrix in that order is pruned like any other, and the mask carries the order, which compression keeps and kernels undo when they
+ * read X and write Y. What stays is never worth less than without: the plain choice is made too, and stands unless it is beaten.
+ * Called by prune.c; the search over columns is in permute_columns.c, that over rows is Shfl-BW's, in shuffle.c. */
+#include "prune/permute.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "core/matrix.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "prune/calibration.h"
+
+lac_status lac_permute_check(const lac_permute *permute, const lac_pattern *pattern)
+{
+    bool has_groups = pattern->m > 0 && pattern->unit_k == 1;
+    bool has_vectors = pattern->family == LAC_FAMILY_VECTOR || pattern->family == LAC_FAMILY_VNM;
+    if (permute->columns && !has_groups)
+        return lac_fail(
+            LAC_STATUS_UNSUPPORTED,
+            "options: permute asks for columns, but the pattern has no groups of single inputs for them to move between");
+    if (permute->rows && !has_vectors)
+        return lac_fail(LAC_STATUS_UNSUPPORTED,
+                        "options: permute asks for rows; only vwL and V:N:M patterns gain by it (shflL does it by itself)");
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_permute_rows(const lac_prune_job *job, uint32_t *perm)
+{
+    lac_prune_job vectors = *job; /* V:N:M is taken for vectors that keep 4 of M */
+    vectors.pattern.family = LAC_FAMILY_VECTOR;
+    vectors.pattern.n = job->pattern.m ? job->geometry.group_n : 0;
+    lac_status status = lac_geometry_make(&vectors.pattern, job->geometry.n, job->geometry.k, &vectors.geometry);
+    if (status == LAC_STATUS_OK) status = lac_mask_create(job->geometry.n, job->geometry.k, &vectors.pattern, &vectors.mask);
+    if (status != LAC_STATUS_OK) return status;
+    status = lac_prune_shuffled(&vectors);
+    if (status == LAC_STATUS_OK) memcpy(perm, vectors.mask->row_perm, (size_t)job->geometry.n * sizeof *perm);
+    lac_mask_free(vectors.mask);
+    return status;
+}
+
+/* ---------------------------------------------------------------- the matrix in another order */
+
+/* Everything in the order that was found; all of it is freed together. */
+typedef struct reordered {
+    uint32_t *rows, *columns; /* [n], [k]; NULL: in order */
+    lac_matrix dense, corrected;
+    lac_calibration *calibration; /* NULL without one */
+    lac_mask *mask;
+} reordered;
+
+static void release(reordered *r)
+{
+    lac_release(r->rows);
+    lac_release(r->columns);
+    lac_release(r->dense.data);
+    lac_release(r->corrected.data);
+    lac_calibration_free(r->calibration);
+    lac_mask_free(r->mask);
+}
+
+static int64_t at(const uint32_t *perm, int64_t i) { return perm ? perm[i] : i; }
+
+static lac_status allocate_numbers(int64_t count, uint32_t **out)
+{
+    *out = lac_allocate((uint64_t)count * sizeof **out);
+    return *out ? LAC_STATUS_OK : lac_fail_memory("a permutation", (uint64_t)count * sizeof **out);
+}
+
+static lac_status copy_matrix(const lac_matrix *from, const reordered *order, lac_matrix *to)
+{
+    size_t element = lac_dtype_size(from->dtype);
+    uint64_t bytes = (uint64_t)from->rows * (uint64_t)from->cols * element;
+    *to = (lac_matrix){.dtype = from->dtype, .rows = from->rows, .cols = from->cols, .ld = from->cols};
+    to->data = lac_allocate(bytes);
+    if (!to->data) return lac_fail_memory("the weights in another order", bytes);
+    for (int64_t r = 0; r < from->rows; r++)
+        for (int64_t c = 0; c < from->cols; c++)
+            memcpy((char *)to->data + (size_t)(r * to->cols + c) * element,
+                   (const char *)from->data + (size_t)lac_matrix_at(from, at(order->rows, r), at(order->columns, c)) * element,
+                   element);
+    return LAC_STATUS_OK;
+}
+
+static lac_status copy_calibration(const lac_calibration *from, const uint32_t *columns, lac_calibration **out)
+{
+    lac_status status = lac_calibration_create(from->k, out);
+    if (status != LAC_STATUS_OK) return status;
+    (*out)->samples = from->samples;
+    for (int64_t r = 0; r < from->k; r++)
+        for (int64_t c = 0; c < from->k; c++)
+            (*out)->moments[r * from->k + c] = from->moments[at(columns, r) * from->k + at(columns, c)];
+    return LAC_STATUS_OK;
+}
+
+/* The mask for W as it stands, with the order beside it. */
+static lac_status restore_mask(const lac_mask *mask, reordered *order, lac_mask **out)
+{
+    lac_mask *made = NULL;
+    lac_status status = lac_mask_create(mask->n, mask->k, &mask->pattern, &made);
+    if (status != LAC_STATUS_OK) return status;
+    for (int64_t r = 0; r < mask->n; r++)
+        for (int64_t c = 0; c < mask->k; c++)
+            if (lac_mask_test(mask, r, c)) lac_mask_set(made, at(order->rows, r), at(order->columns, c));
+    made->row_perm = order->rows, made->col_perm = order->columns; /* the mask's from here on */
+    order->rows = order->columns = NULL;
+    *out = made;
+    return LAC_STATUS_OK;
+}
+
+/* The sum of the scores of what stays. */
+static double worth_of(const lac_matrix *scores, lac_score score, const lac_mask *mask)
+{
+    double sum = 0;
+    for (int64_t r = 0; r < mask->n; r++)
+        for (int64_t c = 0; c < mask->k; c++) {
+            if (!lac_mask_test(mask, r, c)) continue;
+            double value = fabs(lac_load_f64(scores->data, scores->dtype, lac_matrix_at(scores, r, c)));
+            sum += score == LAC_SCORE_L1 ? value : value * value;
+        }
+    return sum;
+}
+
+static lac_status find_order(const lac_prune_job *job, const lac_permute *permute, reordered *order)
+{
+    lac_status status = LAC_STATUS_OK;
+    if (permute->rows) {
+        status = allocate_numbers(job->geometry.n, &order->rows);
+        if (status == LAC_STATUS_OK) status = lac_permute_rows(job, order->rows);
+    }
+    if (status == LAC_STATUS_OK && permute->columns) {
+        status = allocate_numbers(job->geometry.k, &order->columns);
+        if (status == LAC_STATUS_OK) status = lac_permute_columns(job, order->rows, permute->rounds, order->columns);
+    }
+    return status;
+}
+
+static lac_status prune_in_order(const reordered *order, const lac_pattern *pattern, const lac_prune_options *options,
+                                 bool corrects, lac_mask **out)
+{
+    lac_prune_options plain = *options;
+    plain.permute = 0;
+    if (order->calibration) plain.calibration = order->calibration;
+    if (!corrects) return lac_prune(&order->dense, pattern, &plain, out);
+    return lac_prune_and_correct(&order->dense, pattern, &plain, &order->corrected, out);
+}
+
+/* What a choice loses: under OBS of the outputs, else of the scores. */
+static lac_status loss_of(const lac_prune_job *job, const lac_prune_options *options, const lac_matrix *dense,
+                          const lac_matrix *corrected, const lac_mask *mask, double *loss)
+{
+    double total = 0;
+    if (options->method == LAC_METHOD_OBS) return lac_calibration_error(options->calibration, dense, corrected, loss, &total);
+    *loss = -worth_of(&job->source.matrix, job->score, mask);
+    return LAC_STATUS_OK;
+}
+
+static void write_back(const lac_matrix *from, const reordered *order, const lac_matrix *to)
+{
+    for (int64_t r = 0; r < from->rows; r++)
+        for (int64_t c = 0; c < from->cols; c++)
+            lac_store_f64(to->data, to->dtype, lac_matrix_at(to, at(order->rows, r), at(order->columns, c)),
+                          lac_load_f64(from->data, from->dtype, r * from->cols + c));
+}
+
+/* The arrays of `from`, set to the order as it is, become those of `to`. */
+static void keep_in_order(lac_mask *to, lac_mask *from)
+{
+    for (int64_t i = 0; from->row_perm && i < from->n; i++) from->row_perm[i] = (uint32_t)i;
+    for (int64_t i = 0; from->col_perm && i < from->k; i++) from->col_perm[i] = (uint32_t)i;
+    to->row_perm = from->row_perm, to->col_perm = from->col_perm;
+    from->row_perm = from->col_perm = NULL;
+}
+
+/* `plain` and `moved` are pruned both, and the better one goes out. */
+static lac_status choose(const lac_prune_job *job, const lac_prune_options *options, const lac_matrix *dense,
+                         const lac_matrix *corrected, reordered *plain, reordered *moved, lac_mask **out)
+{
+    double without = 0, with = 0;
+    lac_mask *restored = NULL;
+    lac_matrix turned = moved->corrected; /* in the order of W, for the comparison */
+    lac_status status = LAC_STATUS_OK;
+    if (corrected) {
+        turned.data = lac_allocate((uint64_t)turned.rows * (uint64_t)turned.cols * lac_dtype_size(turned.dtype));
+        if (!turned.data) return lac_fail_memory("the corrected weights", (uint64_t)turned.rows * (uint64_t)turned.cols);
+        write_back(&moved->corrected, moved, &turned);
+    }
+    status = restore_mask(moved->mask, moved, &restored);
+    if (status == LAC_STATUS_OK) status = loss_of(job, options, dense, &plain->corrected, plain->mask, &without);
+    if (status == LAC_STATUS_OK) status = loss_of(job, options, dense, &turned, restored, &with);
+    if (status == LAC_STATUS_OK) {
+        bool better = with < without;
+        lac_matrix *values = better ? &turned : &plain->corrected;
+        reordered in_order = {0};
+        if (corrected) write_back(values, &in_order, corrected);
+        if (!better) { /* a mask that was asked for an order has one, so that its parts are known beforehand */
+            keep_in_order(plain->mask, restored);
+            lac_mask *swap = restored;
+            restored = plain->mask, plain->mask = swap;
+        }
+        *out = restored;
+        restored = NULL;
+    }
+    lac_mask_free(restored);
+    if (corrected) lac_release(turned.data);
+    return status;
+}
+
+lac_status lac_prune_permuted(const lac_prune_job *job, const lac_matrix *dense, const lac_prune_options *options,
+                              const lac_permute *permute, const lac_matrix *corrected, lac_mask **out)
+{
+    reordered plain = {0}, moved = {0};
+    bool corrects = corrected != NULL;
+    lac_status status = find_order(job, permute, &moved);
+    if (status == LAC_STATUS_OK) status = copy_matrix(dense, &moved, &moved.dense);
+    if (status == LAC_STATUS_OK) status = copy_matrix(dense, &plain, &plain.dense);
+    if (status == LAC_STATUS_OK && corrects) status = copy_matrix(dense, &moved, &moved.corrected);
+    if (status == LAC_STATUS_OK && corrects) status = copy_matrix(dense, &plain, &plain.corrected);
+    if (status == LAC_STATUS_OK && options->calibration)
+        status = copy_calibration(options->calibration, moved.columns, &moved.calibration);
+    if (status == LAC_STATUS_OK) status = prune_in_order(&plain, &job->pattern, options, corrects, &plain.mask);
+    if (status == LAC_STATUS_OK) status = prune_in_order(&moved, &job->pattern, options, corrects, &moved.mask);
+    if (status == LAC_STATUS_OK) status = choose(job, options, dense, corrected, &plain, &moved, out);
+    release(&plain);
+    release(&moved);
+    return status;
+}

@@ -1,0 +1,175 @@
+/* test_prune_permute.c - pruning in a better order: an order that was hidden is found again, more is kept than without, the mask obeys the
+ * pattern under its permutations, and what is compressed of it multiplies like the matrix that it came from. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "format/mask.h"
+#include "support/support.h"
+
+/* 0 .. count - 1, shuffled when it is to be hidden. */
+static int64_t *make_order(test_random *random, int64_t count, bool hidden)
+{
+    int64_t *order = malloc((size_t)count * sizeof *order);
+    assert_non_null(order);
+    for (int64_t i = 0; i < count; i++) order[i] = i;
+    for (int64_t i = count - 1; hidden && i > 0; i--) {
+        int64_t other = test_random_between(random, 0, i), swap = order[i];
+        order[i] = order[other], order[other] = swap;
+    }
+    return order;
+}
+
+/* Large weights that obey the pattern exactly, `kept` of each m and the same for `alike` rows, among small ones; then rows and
+ * columns are put out of order as `hidden` says. */
+static float *hide(test_random *random, int64_t n, int64_t k, int kept, int m, int alike, uint32_t hidden)
+{
+    float *w = malloc((size_t)(n * k) * sizeof *w);
+    int64_t *row = make_order(random, n, hidden & LAC_PERMUTE_ROWS),
+            *column = make_order(random, k, hidden & LAC_PERMUTE_COLUMNS);
+    assert_non_null(w);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t c = 0; c < k; c++) {
+            int64_t start = (r / alike * 7919 + c / m * 104729) % m;
+            bool large = (c % m + m - start) % m < kept;
+            double size = large ? 1 + test_random_unit(random) : 0.1 * test_random_unit(random);
+            w[row[r] * k + column[c]] = (float)(test_random_chance(random, 50) ? size : -size);
+        }
+    free(row), free(column);
+    return w;
+}
+
+static double share_kept(const float *w, int64_t n, int64_t k, const char *text, uint32_t permute, int threads, lac_mask **out)
+{
+    lac_pattern pattern;
+    lac_mask *mask = NULL;
+    lac_matrix dense = {.data = (void *)(uintptr_t)w, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
+    lac_prune_options options = {.size = sizeof options, .permute = permute, .threads = threads};
+    double kept, total;
+    assert_ok(lac_pattern_parse(text, &pattern));
+    assert_ok(lac_prune(&dense, &pattern, &options, &mask));
+    assert_ok(lac_mask_energy(mask, &dense, &kept, &total));
+    if (out)
+        *out = mask;
+    else
+        lac_mask_free(mask);
+    return kept / total;
+}
+
+static void test_hidden_order_is_found(void **state)
+{
+    static const struct {
+        const char *pattern;
+        int kept, m, rows_alike;
+        uint32_t permute;
+        double most_lost; /* of what the best order loses, which is what the small weights hold */
+    } cases[] = {
+        {"2:4", 2, 4, 1, LAC_PERMUTE_COLUMNS, 0.35},
+        {"1:4", 1, 4, 1, LAC_PERMUTE_COLUMNS, 0.5},
+        {"vw8:4:8", 4, 8, 8, LAC_PERMUTE_ROWS, 0.05},
+        {"16:2:8", 2, 8, 16, LAC_PERMUTE_ROWS, 0.05},
+        {"vw8:2:4", 2, 4, 8, LAC_PERMUTE_ROWS | LAC_PERMUTE_COLUMNS, 0.6},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        test_random random = test_random_make("hidden", (int64_t)i);
+        int64_t n = 64, k = 64;
+        float *w = hide(&random, n, k, cases[i].kept, cases[i].m, cases[i].rows_alike, cases[i].permute);
+        double plain = share_kept(w, n, k, cases[i].pattern, 0, 0, NULL);
+        double moved = share_kept(w, n, k, cases[i].pattern, cases[i].permute, 0, NULL);
+        print_message("%s: %.4f without, %.4f with\n", cases[i].pattern, plain, moved);
+        assert_true(1 - moved < (1 - plain) * cases[i].most_lost + 0.005);
+        free(w);
+    }
+}
+
+/* On Gaussian weights there is little to gain, and nothing may be lost; the same for every number of threads. */
+static void test_never_less(void **state)
+{
+    static const struct {
+        const char *pattern;
+        uint32_t permute;
+    } cases[] = {{"2:4", LAC_PERMUTE_COLUMNS},  {"3:7", LAC_PERMUTE_COLUMNS},
+                 {"8:32", LAC_PERMUTE_COLUMNS}, {"vw8:4:16", LAC_PERMUTE_ROWS},
+                 {"vw8:25%", LAC_PERMUTE_ROWS}, {"vw8:4:16", 3},
+                 {"16:2:8", LAC_PERMUTE_ROWS},  {"16:2:8", 3}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        test_random random = test_random_make("never less", (int64_t)i);
+        enum { N = 48, K = 100 };
+        static float w[N * K];
+        lac_mask *one = NULL, *three = NULL;
+        for (int j = 0; j < N * K; j++) w[j] = (float)test_random_gaussian(&random);
+        double plain = share_kept(w, N, K, cases[i].pattern, 0, 0, NULL);
+        double moved = share_kept(w, N, K, cases[i].pattern, cases[i].permute, 1, &one);
+        assert_true(share_kept(w, N, K, cases[i].pattern, cases[i].permute, 3, &three) == moved);
+        print_message("%s: %.4f without, %.4f with\n", cases[i].pattern, plain, moved);
+        assert_true(moved >= plain);
+        assert_memory_equal(one->bits, three->bits, (size_t)(N * one->words) * sizeof *one->bits);
+
+        /* Compressed under its permutations, it is what the mask keeps; and as a weight it multiplies like that. */
+        lac_matrix dense = {.data = w, .dtype = LAC_DTYPE_F32, .rows = N, .cols = K};
+        static float kept[N * K], back[N * K], x[3 * K], y[3 * N];
+        lac_matrix out = {.data = back, .dtype = LAC_DTYPE_F32, .rows = N, .cols = K};
+        lac_weight *weight = NULL;
+        lac_device *device = NULL;
+        lac_plan *plan = NULL;
+        for (int j = 0; j < N * K; j++) kept[j] = lac_mask_get(one, j / K, j % K) ? w[j] : 0;
+        assert_ok(lac_weight_compress(&dense, one, NULL, &weight));
+        assert_ok(lac_weight_decompress(weight, &out));
+        assert_memory_equal(kept, back, sizeof kept);
+        for (int j = 0; j < 3 * K; j++) x[j] = (float)test_random_gaussian(&random);
+        lac_plan_options options = {.size = sizeof options};
+        assert_ok(lac_device_open("cpu", &device));
+        assert_ok(lac_plan_create(device, weight, 3, &options, &plan));
+        lac_plan_info info = {.size = sizeof info};
+        assert_ok(lac_plan_get_info(plan, &info));
+        void *workspace = malloc(info.workspace_bytes + 64);
+        assert_non_null(workspace);
+        lac_execute_args args = {.size = sizeof args, .x = x, .y = y, .workspace_bytes = info.workspace_bytes};
+        args.workspace = (void *)(((uintptr_t)workspace + 63) / 64 * 64);
+        assert_ok(lac_plan_execute(plan, &args));
+        for (int t = 0; t < 3; t++)
+            for (int r = 0; r < N; r++) {
+                double sum = 0;
+                for (int c = 0; c < K; c++) sum += (double)x[t * K + c] * kept[r * K + c];
+                assert_true(fabs(sum - y[t * N + r]) < 1e-4);
+            }
+        free(workspace);
+        lac_plan_free(plan);
+        lac_device_close(device);
+        lac_weight_free(weight);
+        lac_mask_free(one), lac_mask_free(three);
+    }
+}
+
+static void test_refusals(void **state)
+{
+    static float w[8 * 8];
+    lac_matrix dense = {.data = w, .dtype = LAC_DTYPE_F32, .rows = 8, .cols = 8};
+    lac_pattern pattern;
+    lac_mask *mask = NULL;
+    lac_prune_options options = {.size = sizeof options, .permute = 4};
+    (void)state;
+    assert_ok(lac_pattern_parse("2:4", &pattern));
+    assert_fails(lac_prune(&dense, &pattern, &options, &mask), LAC_STATUS_INVALID_ARGUMENT, "permute is 4");
+    options = (lac_prune_options){.size = sizeof options, .permute = 2, .permute_rounds = -1};
+    assert_fails(lac_prune(&dense, &pattern, &options, &mask), LAC_STATUS_INVALID_ARGUMENT, "permute_rounds is -1");
+    options = (lac_prune_options){.size = sizeof options, .permute = LAC_PERMUTE_ROWS};
+    assert_fails(lac_prune(&dense, &pattern, &options, &mask), LAC_STATUS_UNSUPPORTED, "permute asks for rows");
+    assert_ok(lac_pattern_parse("vw4:25%", &pattern));
+    options.permute = LAC_PERMUTE_COLUMNS;
+    assert_fails(lac_prune(&dense, &pattern, &options, &mask), LAC_STATUS_UNSUPPORTED, "permute asks for columns");
+    assert_null(mask);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hidden_order_is_found),
+        cmocka_unit_test(test_never_less),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
