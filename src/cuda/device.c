@@ -142,15 +142,6 @@ static void fill_target(lac_cuda_state *state, const arch_facts *facts, int mult
 
 /* ---- opening and closing */
 
-static lac_cuda_state *create_state(void)
-{
-    lac_cuda_state *state = lac_allocate_zeroed(sizeof *state);
-    if (!state) return NULL;
-    pthread_rwlock_init(&state->entries_lock, NULL);
-    pthread_mutex_init(&state->build_lock, NULL);
-    return state;
-}
-
 static void close_device(void *opaque)
 {
     lac_cuda_state *state = opaque;
@@ -158,15 +149,11 @@ static void close_device(void *opaque)
     if (driver && state->context) {
         bool current = driver->cuCtxPushCurrent(state->context) == LAC_CU_OK;
         if (state->copies) driver->cuStreamDestroy(state->copies);
-        lac_cuda_programs_release(state);
+        lac_cuda_programs_release(driver, state->programs);
         lac_cu_context popped;
         if (current) driver->cuCtxPopCurrent(&popped);
         driver->cuDevicePrimaryCtxRelease(state->device);
-    } else {
-        lac_cuda_programs_release(state);
     }
-    pthread_rwlock_destroy(&state->entries_lock);
-    pthread_mutex_destroy(&state->build_lock);
     lac_release(state);
 }
 
@@ -175,7 +162,7 @@ static lac_status open_device(const lac_device_info *info, void **out)
     const char *note;
     const lac_cuda_driver *driver = lac_cuda_driver_get(&note);
     if (!driver) return lac_fail(LAC_STATUS_DEVICE, "name is '%s'; it cannot be used: %s", info->name, note);
-    lac_cuda_state *state = create_state();
+    lac_cuda_state *state = lac_allocate_zeroed(sizeof *state);
     if (!state) return lac_fail_memory("device", sizeof *state);
     state->driver = driver;
     state->ordinal = atoi(info->name + strlen("cuda:"));
@@ -187,6 +174,7 @@ static lac_status open_device(const lac_device_info *info, void **out)
         current = !status;
     }
     if (!status) status = lac_cuda_check(driver->cuStreamCreate(&state->copies, LAC_CU_STREAM_NON_BLOCKING), info->name);
+    if (!status) status = lac_cuda_programs_hold(state->ordinal, &state->programs);
     lac_cu_context popped;
     if (current) driver->cuCtxPopCurrent(&popped);
     if (status) {
@@ -230,7 +218,7 @@ static const arch_facts *find_arch_named(const char *name)
 static lac_status make_target(const gpu_facts *gpu, const arch_facts *arch, lac_device **out)
 {
     lac_device *device = lac_allocate_zeroed(sizeof *device);
-    lac_cuda_state *state = device ? create_state() : NULL;
+    lac_cuda_state *state = device ? lac_allocate_zeroed(sizeof *state) : NULL;
     if (!state) {
         lac_release(device);
         return lac_fail_memory("target", sizeof *device + sizeof *state);

@@ -1,4 +1,4 @@
-/* program.c - a request becomes a function on the device: out of the device's memory of it, out of the cache on disk, or
+/* program.c - a request becomes a function on the device: out of the GPU's memory of it, out of the cache on disk, or
  * out of the compiler, which then fills both. Called by the dataflows' prepare, and by compile.c on machines without a GPU. */
 #include "cuda/program.h"
 
@@ -205,12 +205,12 @@ void lac_cuda_image_release(lac_cuda_image *image)
 
 /* ---- functions */
 
-static lac_cuda_entry *find_entry(lac_cuda_state *state, const char *key)
+static lac_cuda_entry *find_entry(lac_cuda_programs *programs, const char *key)
 {
-    pthread_rwlock_rdlock(&state->entries_lock);
-    lac_cuda_entry *entry = state->entries;
+    pthread_rwlock_rdlock(&programs->entries_lock);
+    lac_cuda_entry *entry = programs->entries;
     while (entry && strcmp(entry->key, key)) entry = entry->next;
-    pthread_rwlock_unlock(&state->entries_lock);
+    pthread_rwlock_unlock(&programs->entries_lock);
     return entry;
 }
 
@@ -252,7 +252,7 @@ static lac_status load_entry(const lac_device *device, const build_job *job, con
 static lac_status build_entry(const lac_device *device, const build_job *job, const lac_cuda_request *request, const char *key,
                               lac_cuda_entry **out)
 {
-    lac_cuda_state *state = lac_cuda_state_of(device);
+    lac_cuda_programs *programs = lac_cuda_state_of(device)->programs;
     uint64_t bytes = sizeof(lac_cuda_entry) + strlen(key) + 1;
     lac_cuda_entry *entry = lac_allocate_zeroed(bytes);
     if (!entry) return lac_fail_memory("a loaded kernel", bytes);
@@ -262,10 +262,10 @@ static lac_status build_entry(const lac_device *device, const build_job *job, co
         lac_release(entry);
         return status;
     }
-    pthread_rwlock_wrlock(&state->entries_lock);
-    entry->next = state->entries;
-    state->entries = entry;
-    pthread_rwlock_unlock(&state->entries_lock);
+    pthread_rwlock_wrlock(&programs->entries_lock);
+    entry->next = programs->entries;
+    programs->entries = entry;
+    pthread_rwlock_unlock(&programs->entries_lock);
     *out = entry;
     return LAC_STATUS_OK;
 }
@@ -293,19 +293,23 @@ lac_status lac_cuda_program_get(const lac_device *device, const lac_cuda_request
                                 lac_cu_function *out)
 {
     lac_cuda_state *state = lac_cuda_state_of(device);
+    lac_cuda_programs *programs = state->programs;
+    if (!programs)
+        return lac_fail(LAC_STATUS_DEVICE, "%s: the device is %s, a target to compile for without a GPU", request->entry,
+                        device->info.name);
     build_scratch *scratch = lac_allocate(sizeof *scratch);
     if (!scratch) return lac_fail_memory("a kernel's key", sizeof *scratch);
     lac_status status = make_job(state, request, &scratch->job);
     lac_cuda_entry *entry = NULL;
     if (!status) {
         write_key(&scratch->job, request, scratch->key);
-        entry = find_entry(state, scratch->key);
+        entry = find_entry(programs, scratch->key);
         if (!entry || shared_bytes > atomic_load(&entry->shared_allowed)) {
-            pthread_mutex_lock(&state->build_lock);
-            if (!entry) entry = find_entry(state, scratch->key); /* somebody may have built it meanwhile */
+            pthread_mutex_lock(&programs->build_lock);
+            if (!entry) entry = find_entry(programs, scratch->key); /* somebody may have built it meanwhile */
             if (!entry) status = build_entry(device, &scratch->job, request, scratch->key, &entry);
             if (!status) status = allow_shared(device, request, entry, shared_bytes);
-            pthread_mutex_unlock(&state->build_lock);
+            pthread_mutex_unlock(&programs->build_lock);
         }
     }
     lac_release(scratch);
@@ -313,12 +317,45 @@ lac_status lac_cuda_program_get(const lac_device *device, const lac_cuda_request
     return status;
 }
 
-void lac_cuda_programs_release(lac_cuda_state *state)
+/* ---- whose they are */
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static lac_cuda_programs *all; /* of every GPU that is open */
+
+lac_status lac_cuda_programs_hold(int ordinal, lac_cuda_programs **out)
 {
-    for (lac_cuda_entry *entry = state->entries, *next; entry; entry = next) {
+    pthread_mutex_lock(&all_lock);
+    lac_cuda_programs *programs = all;
+    while (programs && programs->ordinal != ordinal) programs = programs->next;
+    if (!programs && (programs = lac_allocate_zeroed(sizeof *programs))) {
+        programs->ordinal = ordinal;
+        pthread_rwlock_init(&programs->entries_lock, NULL);
+        pthread_mutex_init(&programs->build_lock, NULL);
+        programs->next = all;
+        all = programs;
+    }
+    if (programs) ++programs->holders;
+    pthread_mutex_unlock(&all_lock);
+    *out = programs;
+    return programs ? LAC_STATUS_OK : lac_fail_memory("programs of a GPU", sizeof *programs);
+}
+
+void lac_cuda_programs_release(const lac_cuda_driver *driver, lac_cuda_programs *programs)
+{
+    if (!programs) return;
+    pthread_mutex_lock(&all_lock);
+    bool last = --programs->holders == 0;
+    lac_cuda_programs **link = &all;
+    while (last && *link != programs) link = &(*link)->next;
+    if (last) *link = programs->next;
+    pthread_mutex_unlock(&all_lock);
+    if (!last) return;
+    for (lac_cuda_entry *entry = programs->entries, *next; entry; entry = next) {
         next = entry->next;
-        state->driver->cuModuleUnload(entry->module);
+        driver->cuModuleUnload(entry->module);
         lac_release(entry);
     }
-    state->entries = NULL;
+    pthread_rwlock_destroy(&programs->entries_lock);
+    pthread_mutex_destroy(&programs->build_lock);
+    lac_release(programs);
 }

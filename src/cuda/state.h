@@ -7,8 +7,17 @@
 
 #include "cuda/runtime.h"
 
-/* A loaded program. Entries are added and never removed while the device is open. */
+/* A loaded program. Entries are added and never removed while the GPU is open. */
 typedef struct lac_cuda_entry lac_cuda_entry;
+
+/* The programs of one GPU, shared by everybody who has it open: they all are in its primary context. */
+typedef struct lac_cuda_programs {
+    struct lac_cuda_programs *next;
+    int ordinal, holders;
+    pthread_rwlock_t entries_lock;
+    pthread_mutex_t build_lock; /* one compilation at a time: the second asker finds the first one's result */
+    lac_cuda_entry *entries;
+} lac_cuda_programs;
 
 typedef struct lac_cuda_state {
     const lac_cuda_driver *driver; /* NULL: a target to compile for, without a GPU behind it */
@@ -19,9 +28,7 @@ typedef struct lac_cuda_state {
     char arch[16];          /* "sm_90a"                                               */
     lac_cuda_target target;
     lac_gpu_rates rates;
-    pthread_rwlock_t entries_lock;
-    pthread_mutex_t build_lock; /* one compilation at a time: the second asker finds the first one's result */
-    lac_cuda_entry *entries;
+    lac_cuda_programs *programs; /* NULL without a GPU */
 } lac_cuda_state;
 
 static inline lac_cuda_state *lac_cuda_state_of(const lac_device *device) { return device->state; }
@@ -31,8 +38,10 @@ static inline lac_cuda_state *lac_cuda_state_of(const lac_device *device) { retu
 lac_status lac_cuda_enter(const lac_device *device, const char *what, bool *entered);
 void lac_cuda_leave(const lac_device *device, bool entered);
 
-/* program.c: unloads all; the context is current or gone. */
-void lac_cuda_programs_release(lac_cuda_state *state);
+/* program.c: the programs of a GPU, for one holder more or one less; the last one unloads all, while the context is current or
+ * gone. Taking NULL is no release. */
+lac_status lac_cuda_programs_hold(int ordinal, lac_cuda_programs **out);
+void lac_cuda_programs_release(const lac_cuda_driver *driver, lac_cuda_programs *programs);
 
 /* A device to compile for, on a machine without a GPU: `arch` is "sm_90a" and the like. Launches, allocations and loads fail
  * with a clear message. Close it with lac_device_close. */
