@@ -70,12 +70,12 @@ static void fill(void *to, unsigned char value, size_t bytes)
     if (bytes) failed(gpu.driver->fill(address_of(to), value, bytes, gpu.stream), "filling device memory");
 }
 
-/* Fixing pages takes the driver long, so there is some room for the next problem. */
+/* Fixing pages takes the driver long: a run asks for its largest block first. */
 static void *landing(size_t bytes)
 {
     if (gpu.landing_bytes >= bytes) return gpu.landing;
     if (gpu.landing) gpu.driver->host_release(gpu.landing);
-    gpu.landing_bytes = bytes + bytes / 2;
+    gpu.landing_bytes = bytes;
     if (gpu.driver->host_allocate(&gpu.landing, gpu.landing_bytes, 0)) {
         gpu.landing = NULL;
         gpu.landing_bytes = 0;

@@ -336,12 +336,25 @@ static void warn_when_busy(const bench_session *session)
     session->options->on_notice(session->options->user, notice);
 }
 
+/* The largest Y comes first, so that its place in host memory is fixed once. */
+static void make_landing(const bench_session *session)
+{
+    const bench_shapes *shapes = session->options->shapes;
+    size_t most = 0;
+    for (size_t i = 0; i < shapes->count; i++) {
+        size_t bytes = (size_t)(shapes->items[i].m * shapes->items[i].n) * sizeof(float);
+        if (bytes > most) most = bytes;
+    }
+    if (session->backend->kind != LAC_DEVICE_KIND_CPU) session->backend->landing(most);
+}
+
 bench_status bench_run(const bench_options *options)
 {
     bench_session session = {.options = options, .deadline = INFINITY, .stage_began = bench_seconds()};
     const bench_shapes *shapes = options->shapes;
     session.cells_total = shapes->count * options->pattern_count * options->dtype_count;
     bench_status result = open_session(&session);
+    if (!result) make_landing(&session);
     bench_stage_end(&session, BENCH_STAGE_OPEN);
     if (options->max_seconds > 0) session.deadline = bench_seconds() + options->max_seconds;
     show(&session, "");

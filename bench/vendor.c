@@ -166,8 +166,9 @@ void bench_vendor_release(const bench_contender *c, void *handle)
 
 /* ---- choosing */
 
-/* Loading a kernel takes less than so much of a call that is worth no second one. */
-#define LONG_CALL 2e-3
+/* Against calls of so many seconds, loading their kernels is little, and a first call tells enough. */
+#define LONG_CALL      2e-3
+#define VERY_LONG_CALL 5e-3
 
 /* Seconds of a call that finds nothing in L2, the best of three, or of fewer when it is far from those to beat or takes long;
  * 0: it cannot do it. */
@@ -182,7 +183,8 @@ static double try_way(const bench_session *session, const bench_vendor *vendor, 
         backend->mark(1);
         backend->finish();
         double seconds = backend->elapsed(0, 1);
-        if (i == 0 && seconds > LONG_CALL && seconds > 1.5 * to_beat && to_beat > 0) return seconds;
+        double hopeless = (seconds > VERY_LONG_CALL ? 1.15 : 1.5) * to_beat;
+        if (i == 0 && to_beat > 0 && seconds > LONG_CALL && seconds > hopeless) return seconds;
         if (i == 1 || (i > 1 && seconds < best)) best = seconds; /* the first call loads the kernel */
     }
     return best;
