@@ -5,6 +5,7 @@
  *     LAC_TEST_GPU_ROWS=30           at most so many rows of a kernel; 160 unless said, which covers all pairs
  *     LAC_TEST_GPU_SHAPES=2          so many shapes of each row; 2 unless said
  *     LAC_TEST_GPU_SECONDS=60        begin no row after so long; rows of all kernels come in turns
+ *     LAC_TEST_GPU_TIMES=FILE.csv    the host's times go there too
  *     LAC_TEST_GPU_KERNEL=cuda_f32   only kernels whose names begin so
  *     LAC_TEST_GPU_CASE=KERNEL:ROW   only this row
  *     LAC_TEST_GPU_PART=2/5          each fifth row, from the second on: for a run in parts
@@ -139,7 +140,7 @@ int main(void)
     int failures = cmocka_run_group_tests_name("kernels of the GPU", cases, NULL, NULL);
     /* A sanitizer takes what the runtime's tests do on purpose for errors, and their times are not its business. */
     bool runtime = !getenv("LAC_TEST_GPU_CASE") && !getenv("LAC_TEST_GPU_KERNEL") && !getenv("LAC_TEST_GPU_RAW");
-    if (runtime) failures += test_gpu_runtime();
+    if (runtime) failures += test_gpu_runtime() + test_gpu_time();
     gpu_list_free(&list);
     return failures != 0;
 }

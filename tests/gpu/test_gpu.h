@@ -2,7 +2,8 @@
 #ifndef TEST_GPU_H
 #define TEST_GPU_H
 
-/* test_gpu_runtime.c: how many tests failed. */
+/* test_gpu_runtime.c and test_gpu_time.c: how many tests failed. */
 int test_gpu_runtime(void);
+int test_gpu_time(void);
 
 #endif
