@@ -28,6 +28,8 @@ lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *w
     const lac_cpu_rates *rates = lac_cpu_rates_get();
     int unit = lac_cpu_rates_unit(work->lanes);
     double cores = work->threads < device->cores || device->cores < 1 ? work->threads : device->cores;
+    double busy_cores = cores; /* what they are worth: the more of them work, the less each does */
+    if (device->cores > 1) busy_cores *= 1.0 - (1.0 - rates->together) * (cores - 1.0) / (double)(device->cores - 1);
     double moves = rates->loads[0]; /* as fast as any unit loads: elements are moved by the vector, or one by one */
     for (int i = 1; i <= unit; ++i) moves = larger(moves, rates->loads[i]);
     enum { MEMORY, L3, L2, LOADS, FMA, PACKING };
@@ -39,16 +41,16 @@ lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *w
                   [L3] = make_level("l3", "bytes", work->l3_bytes, cores * rates->l3,
                                     "W is read again for every tile of tokens: tiles of more tokens or fewer weights would "
                                     "read it less often."),
-                  [L2] = make_level("l2", "bytes", work->l2_bytes, cores * rates->l2,
+                  [L2] = make_level("l2", "bytes", work->l2_bytes, busy_cores * rates->l2,
                                     "Operands are read again past the first-level cache, W for every tile of tokens or X for "
                                     "every row of W: fewer tokens or a shorter k would fit."),
-                  [LOADS] = make_level("loads", "vector loads", work->loads, cores * rates->loads[unit],
+                  [LOADS] = make_level("loads", "vector loads", work->loads, busy_cores * rates->loads[unit],
                                        "Each FMA waits for its operands from the first-level cache: a pattern whose outputs "
                                        "share their columns (vw, bw, shfl) needs fewer loads."),
-                  [FMA] = make_level("fma", "vector FMAs", work->fmas, cores * rates->fma[unit],
+                  [FMA] = make_level("fma", "vector FMAs", work->fmas, busy_cores * rates->fma[unit],
                                      "The arithmetic itself is the limit: a sparser pattern has less of it, more cores do it "
                                      "faster."),
-                  [PACKING] = make_level("packing", "element moves", work->packing, cores * moves,
+                  [PACKING] = make_level("packing", "element moves", work->packing, busy_cores * moves,
                                          "Bringing X into shape and writing Y takes longer than multiplying: more outputs for "
                                          "each input, or activations that are feature-major already, would pay for it.")}};
     const lac_level *level = cost.level, *bound = level;

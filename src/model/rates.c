@@ -2,7 +2,8 @@
  *
  * One loop serves for all of them, lac_cpu_unit.peak, compiled for the widest vector unit. Reading from memory needs no
  * block larger than the caches: a block of 512 KiB is flushed out of them, line by line, and then read. Each rate is the best
- * of a few short runs, so that other work on the machine hardly shows, and is rounded to a quarter of an octave, so that
+ * of a few short runs, so that other work on the machine hardly shows (but for what cores lose to each other, which is a
+ * median), and is rounded to a quarter of an octave, so that
  * the planner decides alike in one process and the next. */
 #include "model/rates.h"
 
@@ -20,7 +21,7 @@ enum { MOST_THREADS = 64 };
 /* Short runs for so long: a unit of 512 bits runs at a fraction of its rate until its power is up. */
 static const double OPERATIONS_SECONDS = 5e-3;
 enum { LEAST_RUNS = 10, MOST_RUNS = 1000, L2_RUNS = 20, MEMORY_RUNS = 3 };
-enum { REGISTER_ROUNDS = 1000 };
+enum { REGISTER_ROUNDS = 1000, TEAM_ROUNDS = 200000, TEAM_RUNS = 9 };
 static const size_t BLOCK_BYTES = (size_t)1 << 19; /* of one thread; flushed, then read */
 static const size_t L2_BYTES = (size_t)256 << 10;  /* read again: past first-level caches ... */
 static const size_t L3_BYTES = (size_t)4 << 20;    /* ... and past second-level ones        */
@@ -129,10 +130,11 @@ static double cache_rate(const lac_cpu_unit *unit, const char *block, size_t byt
     return best;
 }
 
-/* ---- memory, by several threads at once */
+/* ---- several threads at once: memory, and what is left of a core's rate while the others work */
 
 typedef struct team {
     const lac_cpu_unit *unit;
+    bool reads;           /* its members read from memory; else they multiply in registers */
     pthread_mutex_t gate; /* held until it is known how many threads there are */
     pthread_barrier_t barrier;
 } team;
@@ -143,33 +145,36 @@ typedef struct member {
     double begin, end;
 } member;
 
-static void *member_read(void *argument)
+static void *member_run(void *argument)
 {
     member *me = argument;
     pthread_mutex_lock(&me->team->gate);
     pthread_mutex_unlock(&me->team->gate);
-    flush(me->block, BLOCK_BYTES);
+    if (me->team->reads) flush(me->block, BLOCK_BYTES);
     pthread_barrier_wait(&me->team->barrier);
     me->begin = now();
-    read_block(me->team->unit, me->block, BLOCK_BYTES);
+    if (me->team->reads)
+        read_block(me->team->unit, me->block, BLOCK_BYTES);
+    else
+        me->team->unit->peak(TEAM_ROUNDS, NULL, 0);
     me->end = now();
     return NULL;
 }
 
-/* Bytes a second of up to `threads` threads, the caller among them; fewer when the system gives no more. */
-static double memory_rate(const lac_cpu_unit *unit, char *blocks, int threads)
+/* Members' work a second of up to `threads` threads, the caller among them; fewer when the system gives no more. */
+static double team_rate(const lac_cpu_unit *unit, bool reads, char *blocks, int threads)
 {
-    team all = {.unit = unit};
+    team all = {.unit = unit, .reads = reads};
     member members[MOST_THREADS];
     pthread_t ids[MOST_THREADS];
     for (int i = 0; i < threads; ++i) members[i] = (member){.team = &all, .block = blocks + (size_t)i * BLOCK_BYTES};
     pthread_mutex_init(&all.gate, NULL);
     pthread_mutex_lock(&all.gate);
     int started = 1;
-    while (started < threads && !pthread_create(&ids[started], NULL, member_read, &members[started])) ++started;
+    while (started < threads && !pthread_create(&ids[started], NULL, member_run, &members[started])) ++started;
     pthread_barrier_init(&all.barrier, NULL, (unsigned)started);
     pthread_mutex_unlock(&all.gate);
-    member_read(&members[0]);
+    member_run(&members[0]);
     for (int i = 1; i < started; ++i) pthread_join(ids[i], NULL);
     pthread_barrier_destroy(&all.barrier);
     pthread_mutex_destroy(&all.gate);
@@ -178,14 +183,29 @@ static double memory_rate(const lac_cpu_unit *unit, char *blocks, int threads)
         if (members[i].begin < begin) begin = members[i].begin;
         if (members[i].end > end) end = members[i].end;
     }
-    return (double)started * (double)BLOCK_BYTES / (end - begin);
+    return (double)started / (end - begin);
 }
 
 static double best_memory_rate(const lac_cpu_unit *unit, char *blocks, int threads)
 {
     double best = 0.0;
-    for (int run = 0; run < MEMORY_RUNS; ++run) keep_best(&best, memory_rate(unit, blocks, threads));
+    for (int run = 0; run < MEMORY_RUNS; ++run) keep_best(&best, (double)BLOCK_BYTES * team_rate(unit, true, blocks, threads));
     return best;
+}
+
+static int compare_rates(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Cores may share pipes or power, or be promised to others as well: the median, for that is no accident. */
+static double together_rate(const lac_cpu_unit *unit, char *blocks, int threads)
+{
+    double found[TEAM_RUNS];
+    for (int run = 0; run < TEAM_RUNS; ++run) found[run] = team_rate(unit, false, blocks, threads);
+    qsort(found, TEAM_RUNS, sizeof *found, compare_rates);
+    return found[TEAM_RUNS / 2] * TEAM_ROUNDS * LAC_CPU_PEAK_FMAS / threads;
 }
 
 /* ---- all of it */
@@ -212,6 +232,8 @@ static lac_status measure(int cores, lac_cpu_rates *out)
         out->fma[i] = rounded(out->fma[i]);
         out->loads[i] = rounded(out->loads[i]);
     }
+    double alone = out->fma[lac_cpu_rates_unit(unit->lanes)];
+    out->together = threads > 1 ? fmin(1.0, rounded(together_rate(unit, blocks, threads) / alone)) : 1.0;
     lac_release(blocks);
     return LAC_STATUS_OK;
 }
@@ -231,7 +253,7 @@ static lac_status read_text(const char *text, lac_cpu_rates *out)
                             text);
         at = end + 1;
     }
-    *out = (lac_cpu_rates){.l2 = value[2], .l3 = value[3], .core = value[4], .memory = value[5]};
+    *out = (lac_cpu_rates){.l2 = value[2], .l3 = value[3], .core = value[4], .memory = value[5], .together = 1.0};
     for (int i = 0; i < LAC_CPU_RATES_UNITS; ++i) out->fma[i] = value[0], out->loads[i] = value[1];
     out->fma[0] /= 2.0; /* one lane has no FMA: it multiplies and adds */
     return LAC_STATUS_OK;

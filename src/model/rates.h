@@ -16,11 +16,12 @@ typedef struct lac_cpu_rates {
     double l3;                         /* bytes that one core reads again from a block of 4 MiB               */
     double core;                       /* bytes that one core reads from memory                               */
     double memory;                     /* bytes that all cores of the process read from memory together       */
+    double together;                   /* of its own rate, that a core keeps when all cores of the process work: at most 1 */
 } lac_cpu_rates;
 
-/* Measures, unless it is done, in about 10 ms; `cores` is how many the process may use. The environment variable
+/* Measures, unless it is done, in about 20 ms; `cores` is how many the process may use. The environment variable
  * LAC_CPU_RATES ("fma,loads,l2,l3,core,memory", each in 10^9 a second, for every vector unit alike) replaces the
- * measurement. Any thread may call it. Fails with OUT_OF_MEMORY, or with INVALID_ARGUMENT when the variable makes no sense;
+ * measurement, and `together` is 1. Any thread may call it. Fails with OUT_OF_MEMORY, or with INVALID_ARGUMENT when the variable makes no sense;
  * it can then be called again. */
 lac_status lac_cpu_rates_prepare(int cores);
 /* The number of the unit with so many lanes. */
