@@ -44,7 +44,6 @@ typedef struct broadcast_state {
     const lac_cpu_unit *unit;
     int64_t count;
     panel_of_w *panels; /* [count]                                           */
-    uint32_t *order;    /* [n] of shuffled outputs (finish.h), or NULL       */
     void *storage;
 } broadcast_state;
 
@@ -262,11 +261,6 @@ lac_status lac_cpu_broadcast_prepare(const lac_problem *problem, void **out)
     char *values = storage + panel_bytes + column_bytes;
     for (int64_t group = 0; group < w->geometry.row_groups; ++group) cut_group(state, w, group, units, &columns, &values);
     lac_release(units);
-    lac_status status = lac_cpu_aside_order(problem, &state->order);
-    if (status) {
-        lac_cpu_broadcast_release(state);
-        return status;
-    }
     *out = state;
     return LAC_STATUS_OK;
 }
@@ -275,7 +269,6 @@ void lac_cpu_broadcast_release(void *state)
 {
     if (!state) return;
     lac_release(((broadcast_state *)state)->storage);
-    lac_release(((broadcast_state *)state)->order);
     lac_release(state);
 }
 
@@ -375,7 +368,7 @@ static void multiply_block(const item *it, int64_t from)
             call.values = panel->values + (size_t)from * slot_bytes(it, panel);
             call.sums = sums_of(it, p, tile);
             look_ahead(it, p, from + it->slots, tile, &call);
-            if (from + it->slots >= panel->slots) ask_for_results(it, panel, first_token);
+            if (from + it->slots >= panel->slots && !it->tokens->asked) ask_for_results(it, panel, first_token);
             unit->broadcast(&call);
         }
     }
@@ -409,11 +402,13 @@ static void run_by_tokens(const lac_problem *problem, const broadcast_state *sta
     const lac_cpu_panel all = every_token(problem);
     const int threads = problem->options.threads;
     const uint64_t tile_bytes = lac_cpu_tile_bytes(problem, all.tile);
+    const bool asks = lac_cpu_asks_for_results(problem, &all), waits = !asks && lac_cpu_aside_bytes(problem, 1) > 0;
     LAC_OMP(omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1))
     for (int64_t tile = 0; tile < all.tiles; ++tile) {
         char *own = (char *)call->workspace + (uint64_t)lac_parallel_number() * own_bytes(problem, b);
         lac_cpu_panel tokens = lac_cpu_tile_panel(&all, tile, (float *)(void *)own);
-        if (state->order) tokens.aside = (float *)(void *)(own + tile_bytes + b->sums_bytes);
+        if (waits) tokens.aside = (float *)(void *)(own + tile_bytes + b->sums_bytes);
+        tokens.asked = tile >= threads && asks;
         lac_cpu_pack(state->unit, problem, call, &tokens);
         for (int64_t i = 0; i < b->items; ++i) {
             item it = {.state = state,
@@ -428,9 +423,8 @@ static void run_by_tokens(const lac_problem *problem, const broadcast_state *sta
             lac_cpu_ask_ahead(problem, call, &all, tile + threads, i, b->items);
             run_item(&it);
         }
-        const int64_t parts = state->order ? lac_cpu_aside_parts(problem, &tokens) : 0;
-        for (int64_t part = 0; part < parts; ++part)
-            lac_cpu_finish_aside(state->unit, problem, call, &tokens, state->order, part);
+        for (int64_t token = 0; waits && token < tokens.tokens; ++token)
+            lac_cpu_finish_aside(state->unit, problem, call, &tokens, token);
     }
 }
 
@@ -447,9 +441,8 @@ lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opa
     for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(problem->m)) {
         lac_cpu_panel tokens = lac_cpu_panel_at(problem, call, b.tile, first);
         cut_tokens(state->unit, &tokens);
-        if (state->order) tokens.aside = (float *)(void *)aside;
+        if (aside_bytes(problem)) tokens.aside = (float *)(void *)aside;
         const int64_t strips = lac_cpu_strips(problem, &tokens);
-        const int64_t parts = state->order ? lac_cpu_aside_parts(problem, &tokens) : 0;
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
             float *sums = (float *)(void *)(scratch + (uint64_t)lac_parallel_number() * b.sums_bytes);
@@ -468,10 +461,10 @@ lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opa
                            .sums = sums};
                 run_item(&it);
             }
-            if (parts) {
+            if (tokens.aside) {
                 LAC_OMP(omp for schedule(static))
-                for (int64_t part = 0; part < parts; ++part)
-                    lac_cpu_finish_aside(state->unit, problem, call, &tokens, state->order, part);
+                for (int64_t token = 0; token < tokens.tokens; ++token)
+                    lac_cpu_finish_aside(state->unit, problem, call, &tokens, token);
             }
         }
     }

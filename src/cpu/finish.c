@@ -2,30 +2,26 @@
  * tokens when it is feature-major. Sums that lie the other way round are turned first, a piece of the tile at a time.
  *
  * Outputs of shuffled rows are adjacent in the tile but not in Y, where a line of 16 belongs to as many row groups: written
- * at once, each would be fetched from memory, or from another core, again and again. So the sums of a panel are set aside in
- * the order in which they are made, and when all are there, each token's are gathered in the order of Y. A shard has not all
- * outputs of a line, and one token needs no care: there a run is finished beside Y and then put where it belongs. */
+ * at once, each would be fetched from memory, or from another core, again and again, unless it stays in the thread's own
+ * cache meanwhile. Where it does not, the sums of a panel are set aside in the order in which they are made; when all are
+ * there, one thread brings all of a token's to their places. */
 #include "cpu/finish.h"
 
 #include <string.h>
 
 #include "core/dtype.h"
-#include "core/memory.h"
-#include "core/status.h"
 #include "format/weight.h"
 
 /* Outputs in a run, and tokens: what is turned at a time. */
 enum { RUN = 64, TOKENS = 16 };
-/* Floats of set-aside sums that are gathered from at a time: they fit a first-level cache. */
-enum { GATHERED = 8192 };
 
 typedef struct finisher {
     const lac_cpu_unit *unit;
     const lac_plan_options *options;
     const lac_call *call;
     const uint32_t *row_perm; /* [n] or NULL */
-    const lac_cpu_panel *panel;
-    int64_t aside_stride;
+    float *aside;             /* sums that wait, of tokens from first_token on; or NULL */
+    int64_t first_token, aside_stride;
 } finisher;
 
 static const void *element(const void *data, lac_dtype dtype, int64_t at)
@@ -75,6 +71,12 @@ static void finish_shuffled(const finisher *f, const lac_cpu_finish_call *all, i
         uint16_t narrow[RUN];
     } c_run, y_run;
     lac_cpu_finish_call run = *all;
+    if (!all->bias && !call->c && all->activation == LAC_ACTIVATION_NONE && all->y_dtype == LAC_DTYPE_F32) {
+        run.places = outputs; /* straight to their places */
+        run.y = (float *)call->y + first_token * call->ldy;
+        f->unit->finish(&run);
+        return;
+    }
     run.runs = 1;
     run.y = &y_run;
     for (int64_t t = 0; t < all->runs; ++t) {
@@ -96,8 +98,8 @@ static void finish_tokens(const finisher *f, const float *sums, int64_t token_st
 {
     const lac_call *call = f->call;
     float bias[RUN];
-    if (f->panel->aside) {
-        float *aside = f->panel->aside + (first_token - f->panel->first) * f->aside_stride + stored;
+    if (f->aside) {
+        float *aside = f->aside + (first_token - f->first_token) * f->aside_stride + stored;
         for (int64_t t = 0; t < tokens; ++t)
             memcpy(aside + t * f->aside_stride, sums + t * token_stride, (size_t)rows * sizeof *sums);
         return;
@@ -163,7 +165,8 @@ void lac_cpu_finish_tile(const lac_cpu_unit *unit, const lac_problem *problem, c
                         .options = &problem->options,
                         .call = call,
                         .row_perm = problem->weight->part[LAC_PART_ROW_PERM].data,
-                        .panel = panel,
+                        .aside = panel->aside,
+                        .first_token = panel->first,
                         .aside_stride = aside_stride(problem)};
     int64_t left = panel->tokens - tile->first_token, width = lac_cpu_tile_at(panel, tile->first_token);
     int64_t tokens = left < width ? left : width;
@@ -200,59 +203,25 @@ lac_cpu_region lac_cpu_finish_region(const lac_problem *problem, const lac_call 
                             .stride = call->ldy * size};
 }
 
-/* ---- sums set aside */
-
-static bool sets_aside(const lac_problem *problem)
-{
-    const lac_weight *w = problem->weight;
-    return w->part[LAC_PART_ROW_PERM].data && w->geometry.n > 0 && w->n_out == w->geometry.n &&
-           problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR && problem->m > 1;
-}
+/* ---- sums that wait */
 
 uint64_t lac_cpu_aside_bytes(const lac_problem *problem, int64_t tokens)
 {
-    return sets_aside(problem) ? (uint64_t)tokens * (uint64_t)aside_stride(problem) * sizeof(float) : 0;
-}
-
-lac_status lac_cpu_aside_order(const lac_problem *problem, uint32_t **out)
-{
     const lac_weight *w = problem->weight;
-    const uint32_t *row_perm = w->part[LAC_PART_ROW_PERM].data;
-    *out = NULL;
-    if (!sets_aside(problem)) return LAC_STATUS_OK;
-    uint32_t *order = lac_allocate((uint64_t)w->geometry.n * sizeof *order);
-    if (!order) return lac_fail_memory("order of the outputs", (uint64_t)w->geometry.n * sizeof *order);
-    for (int64_t i = 0; i < w->geometry.n; ++i) order[row_perm[i]] = (uint32_t)i;
-    *out = order;
-    return LAC_STATUS_OK;
-}
-
-int64_t lac_cpu_aside_parts(const lac_problem *problem, const lac_cpu_panel *panel)
-{
-    int64_t tokens = GATHERED / aside_stride(problem);
-    return tokens > 1 ? (panel->tokens + tokens - 1) / tokens : panel->tokens;
+    bool waits = w->part[LAC_PART_ROW_PERM].data && problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR && problem->m > 1;
+    return waits ? (uint64_t)tokens * (uint64_t)aside_stride(problem) * sizeof(float) : 0;
 }
 
 void lac_cpu_finish_aside(const lac_cpu_unit *unit, const lac_problem *problem, const lac_call *call,
-                          const lac_cpu_panel *panel, const uint32_t *order, int64_t part)
+                          const lac_cpu_panel *panel, int64_t token)
 {
-    const finisher f = {.unit = unit, .options = &problem->options, .call = call};
-    const int64_t n = problem->weight->geometry.n, parts = lac_cpu_aside_parts(problem, panel), stride = aside_stride(problem);
-    const int64_t first = panel->tokens * part / parts, end = panel->tokens * (part + 1) / parts;
-    lac_cpu_finish_call run = call_of(&f);
-    run.runs = end - first;
-    run.sums = panel->aside + first * stride;
-    run.run_stride = stride;
-    for (int64_t output = 0; output < n; output += RUN) {
-        float bias[RUN];
-        run.count = n - output < RUN ? n - output : RUN;
-        for (int i = 0; i < run.count && call->bias; ++i)
-            bias[i] = (float)lac_load_f64(call->bias, problem->options.bias_dtype, output + i);
-        run.bias = call->bias ? bias : NULL;
-        run.from = order + output;
-        int64_t token = panel->first + first;
-        run.y = (void *)element(call->y, problem->options.y_dtype, token * call->ldy + output);
-        if (call->c) run.c = element(call->c, problem->options.c_dtype, token * call->ldc + output);
-        unit->finish(&run);
-    }
+    const finisher f = {
+        .unit = unit, .options = &problem->options, .call = call, .row_perm = problem->weight->part[LAC_PART_ROW_PERM].data};
+    const int64_t n = problem->weight->geometry.n;
+    const float *sums = panel->aside + token * aside_stride(problem);
+    const int64_t size = (int64_t)lac_dtype_size(problem->options.y_dtype), bytes = problem->weight->n_out * size;
+    const char *next = (const char *)call->y + (panel->first + token + 1) * call->ldy * size;
+    for (int64_t line = 0; line < bytes && token + 1 < panel->tokens; line += 64) __builtin_prefetch(next + line, 1, 3);
+    for (int64_t row = 0; row < n; row += RUN)
+        finish_tokens(&f, sums + row, n, row, (int)(n - row < RUN ? n - row : RUN), panel->first + token, 1);
 }

@@ -23,16 +23,13 @@ void lac_cpu_finish_tile(const lac_cpu_unit *unit, const lac_problem *problem, c
 lac_cpu_region lac_cpu_finish_region(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel,
                                      int64_t first_token, int64_t first_row, int64_t end_row);
 
-/* Outputs of shuffled rows in a token-major Y: their sums are set aside until the panel's are all there.
+/* Outputs of shuffled rows in a token-major Y: their sums wait until the panel's are all there.
  *
  * lac_cpu_aside_bytes: of workspace for the sums of so many tokens, a multiple of 64; 0 where outputs need not wait. The
  * caller points lac_cpu_panel.aside there; lac_cpu_finish_tile then fills it.
- * lac_cpu_aside_order: the stored row of each output, for the caller to release; NULL where outputs need not wait.
- * lac_cpu_finish_aside: part `part` of lac_cpu_aside_parts of the panel goes to Y. Parts are whole tokens. */
+ * lac_cpu_finish_aside: the sums of the panel's token `token` go to Y. */
 uint64_t lac_cpu_aside_bytes(const lac_problem *problem, int64_t tokens);
-lac_status lac_cpu_aside_order(const lac_problem *problem, uint32_t **out);
-int64_t lac_cpu_aside_parts(const lac_problem *problem, const lac_cpu_panel *panel);
 void lac_cpu_finish_aside(const lac_cpu_unit *unit, const lac_problem *problem, const lac_call *call,
-                          const lac_cpu_panel *panel, const uint32_t *order, int64_t part);
+                          const lac_cpu_panel *panel, int64_t token);
 
 #endif

@@ -56,10 +56,7 @@ LAC_INLINE void lac_finish_run(const lac_cpu_finish_call *call, int64_t run)
     for (int64_t first = 0; first < call->count; first += LAC_FINISH_RUN) {
         int count = call->count - first < LAC_FINISH_RUN ? (int)(call->count - first) : LAC_FINISH_RUN;
         const float *sums = call->sums + run * call->run_stride + first * call->stride;
-        if (call->from) {
-            const float *all = call->sums + run * call->run_stride;
-            for (int i = 0; i < count; ++i) z[i] = call->alpha * all[call->from[first + i]];
-        } else if (call->stride == 1) {
+        if (call->stride == 1) {
             for (int i = 0; i < count; ++i) z[i] = call->alpha * sums[i];
         } else {
             for (int i = 0; i < count; ++i) z[i] = call->alpha * sums[i * call->stride];
@@ -75,40 +72,35 @@ LAC_INLINE void lac_finish_run(const lac_cpu_finish_call *call, int64_t run)
     }
 }
 
-/* Nothing but a factor, from sums that are not adjacent. */
-LAC_INLINE void lac_finish_gather(const lac_cpu_finish_call *call, const float *restrict sums, float *restrict y)
-{
-    const uint32_t *restrict from = call->from;
-    int64_t i = 0;
-#if LAC_LANES == 16
-    const __m512 factor = _mm512_set1_ps(call->alpha), bias = _mm512_set1_ps(call->one_bias);
-    for (; i + LAC_LANES <= call->count; i += LAC_LANES) {
-        __m512 sum = _mm512_i32gather_ps(_mm512_loadu_si512(from + i), sums, 4);
-        _mm512_storeu_ps(y + i, _mm512_fmadd_ps(factor, sum, bias));
-    }
-#elif LAC_LANES == 8
-    const __m256 factor = _mm256_set1_ps(call->alpha), bias = _mm256_set1_ps(call->one_bias);
-    for (; i + LAC_LANES <= call->count; i += LAC_LANES) {
-        __m256i places = _mm256_loadu_si256((const __m256i *)(const void *)(from + i));
-        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(factor, _mm256_i32gather_ps(sums, places, 4), bias));
-    }
-#endif
-    for (; i < call->count; ++i) y[i] = call->alpha * sums[from[i]] + call->one_bias;
-}
-
 /* Nothing but a factor, in the arithmetic of the general loop: whole vectors, without a stop in between. */
 LAC_INLINE void lac_finish_plain(const lac_cpu_finish_call *call, int64_t run)
 {
     const float *restrict sums = call->sums + run * call->run_stride;
     float *restrict y = (float *)call->y + run * call->y_stride;
-    if (call->from)
-        lac_finish_gather(call, sums, y);
-    else
-        for (int64_t i = 0; i < call->count; ++i) y[i] = call->alpha * sums[i] + call->one_bias;
+    for (int64_t i = 0; i < call->count; ++i) y[i] = call->alpha * sums[i] + call->one_bias;
+}
+
+/* The same to places that are not adjacent. */
+LAC_INLINE void lac_finish_spread(const lac_cpu_finish_call *call, int64_t run)
+{
+    const float *restrict sums = call->sums + run * call->run_stride;
+    const uint32_t *restrict places = call->places;
+    float *restrict y = (float *)call->y + run * call->y_stride;
+    int64_t i = 0;
+#if LAC_LANES == 16
+    const __m512 factor = _mm512_set1_ps(call->alpha), bias = _mm512_set1_ps(call->one_bias);
+    for (; i + LAC_LANES <= call->count; i += LAC_LANES)
+        _mm512_i32scatter_ps(y, _mm512_loadu_si512(places + i), _mm512_fmadd_ps(factor, _mm512_loadu_ps(sums + i), bias), 4);
+#endif
+    for (; i < call->count; ++i) y[places[i]] = call->alpha * sums[i] + call->one_bias;
 }
 
 static void lac_finish(const lac_cpu_finish_call *call)
 {
+    if (call->places) {
+        for (int64_t run = 0; run < call->runs; ++run) lac_finish_spread(call, run);
+        return;
+    }
     bool plain = call->stride == 1 && !call->bias && !call->c && call->activation == LAC_ACTIVATION_NONE &&
                  call->y_dtype == LAC_DTYPE_F32;
     for (int64_t run = 0; run < call->runs; ++run) {

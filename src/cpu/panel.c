@@ -162,17 +162,39 @@ lac_cpu_panel lac_cpu_tile_panel(const lac_cpu_panel *panel, int64_t tile, float
                            .packed = packed};
 }
 
+/* Lines of part `part` of `parts` of a row of `count` elements. */
+static void ask_for_row(const void *data, lac_dtype dtype, int64_t at, int64_t count, int64_t part, int64_t parts,
+                        bool to_write)
+{
+    enum { LINE = 64 };
+    const char *row = (const char *)data + (size_t)at * lac_dtype_size(dtype);
+    int64_t bytes = count * (int64_t)lac_dtype_size(dtype), begin = bytes * part / parts, end = bytes * (part + 1) / parts;
+    for (int64_t i = begin / LINE * LINE; i < end; i += LINE) {
+        if (to_write)
+            __builtin_prefetch(row + i, 1, 3);
+        else
+            __builtin_prefetch(row + i, 0, 3);
+    }
+}
+
+bool lac_cpu_asks_for_results(const lac_problem *problem, const lac_cpu_panel *panel)
+{
+    uint64_t l2 = problem->device->info.l2_bytes ? problem->device->info.l2_bytes : 1 << 20;
+    uint64_t bytes = (uint64_t)panel->tile * (uint64_t)problem->weight->n_out * lac_dtype_size(problem->options.y_dtype);
+    return problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR && bytes <= l2 / 4;
+}
+
 void lac_cpu_ask_ahead(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t tile, int64_t part,
                        int64_t parts)
 {
-    enum { LINE = 64 };
-    if (tile >= panel->tiles || problem->options.x_layout != LAC_LAYOUT_TOKEN_MAJOR) return;
+    const lac_plan_options *o = &problem->options;
+    if (tile >= panel->tiles) return;
     const lac_cpu_panel next = lac_cpu_tile_panel(panel, tile, NULL);
-    const int64_t size = (int64_t)lac_dtype_size(problem->options.x_dtype), bytes = problem->weight->k_in * size;
-    const int64_t begin = bytes * part / parts / LINE * LINE, end = bytes * (part + 1) / parts;
+    const bool results = lac_cpu_asks_for_results(problem, panel);
     for (int64_t t = next.first; t < next.first + next.tokens; ++t) {
-        const char *row = (const char *)call->x + t * call->ldx * size;
-        for (int64_t i = begin; i < end; i += LINE) __builtin_prefetch(row + i, 0, 3);
+        if (o->x_layout == LAC_LAYOUT_TOKEN_MAJOR)
+            ask_for_row(call->x, o->x_dtype, t * call->ldx, problem->weight->k_in, part, parts, false);
+        if (results) ask_for_row(call->y, o->y_dtype, t * call->ldy, problem->weight->n_out, part, parts, true);
     }
 }
 

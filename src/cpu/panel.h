@@ -24,6 +24,7 @@ typedef struct lac_cpu_panel {
     int narrow;           /* tokens in each of the last `narrow_tiles` tiles         */
     int64_t narrow_tiles; /* none where all tiles are alike                          */
     float *packed;        /* [tiles][k][tile]                                        */
+    bool asked;           /* its part of Y has been asked for                        */
     float *aside;         /* [tokens][n and some], sums that wait; or NULL (finish.h)       */
 } lac_cpu_panel;
 
@@ -48,9 +49,11 @@ uint64_t lac_cpu_tile_bytes(const lac_problem *problem, int tile);
 lac_cpu_panel lac_cpu_tile_panel(const lac_cpu_panel *panel, int64_t tile, float *packed);
 /* Packs all columns of a panel. */
 void lac_cpu_pack(const lac_cpu_unit *unit, const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel);
-/* Asks memory for part `part` of `parts` of what tile `tile` of the panel, if there is one, will read of X. */
+/* Asks memory for part `part` of `parts` of what tile `tile` of the panel, if there is one, will read of X and, where
+ * the results of a tile are few enough to stay until then, write of Y; whether they are. */
 void lac_cpu_ask_ahead(const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel, int64_t tile, int64_t part,
                        int64_t parts);
+bool lac_cpu_asks_for_results(const lac_problem *problem, const lac_cpu_panel *panel);
 
 /* The first token of a tile, within the panel; how many a tile that begins there has room for. */
 int64_t lac_cpu_tile_first(const lac_cpu_panel *panel, int64_t tile);

@@ -50,7 +50,6 @@ typedef struct stream_state {
     place *first;                 /* [blocks][items]                                      */
     uint16_t *columns;            /* of all slots                                         */
     float *values;                /* [slots of all][rows]                                 */
-    uint32_t *order;              /* [n] of shuffled outputs (finish.h), or NULL          */
     void *storage;
 } stream_state;
 
@@ -124,11 +123,12 @@ static bool by_tokens(const lac_problem *problem)
                                  LAC_CPU_STREAM_CACHES);
 }
 
-/* Four items for each thread at least, so that they end together. */
+/* Four items for each thread at least, so that they end together; where threads share out the tokens, as few as possible. */
 static int64_t item_rows(const lac_problem *problem)
 {
-    int64_t rows = MOST_ITEM_ROWS, n = problem->weight->geometry.n;
-    while (rows > LEAST_ITEM_ROWS && n < 4 * rows * problem->options.threads) rows /= 2;
+    int64_t rows = MOST_ITEM_ROWS, n = problem->weight->geometry.n, items = 4 * (int64_t)problem->options.threads;
+    if (by_tokens(problem)) items = 2;
+    while (rows > LEAST_ITEM_ROWS && n < items * rows) rows /= 2;
     return rows;
 }
 
@@ -351,7 +351,6 @@ lac_status lac_cpu_stream_prepare(const lac_problem *problem, void **out)
     s->blocks = ceil_divide(w->geometry.k > 0 ? w->geometry.k : 1, s->block_columns);
     decoder d;
     lac_status status = build(w, s, &d);
-    if (!status) status = lac_cpu_aside_order(problem, &s->order);
     if (status) {
         lac_cpu_stream_release(s);
         return status;
@@ -366,7 +365,6 @@ void lac_cpu_stream_release(void *state)
     if (!s) return;
     lac_release(s->counts);
     lac_release(s->storage);
-    lac_release(s->order);
     lac_release(s);
 }
 
@@ -439,7 +437,7 @@ static void multiply_item(const item *it)
                                         .values = s->values + first.slot * s->rows,
                                         .packed = it->tokens->packed + first_token * k + b * s->block_columns * width,
                                         .sums = sums_of(it, first_token)};
-            if (b == s->blocks - 1 && runs_on)
+            if (b == s->blocks - 1 && runs_on && !it->tokens->asked)
                 call.ahead = lac_cpu_finish_region(it->problem, it->call, it->tokens, first_token, it->first * s->rows,
                                                    it->last * s->rows);
             unit->stream(&call);
@@ -484,11 +482,13 @@ static void run_by_tokens(const lac_problem *problem, const stream_state *s, con
 {
     const lac_cpu_panel all = every_token(problem);
     const int threads = problem->options.threads;
+    const bool asks = lac_cpu_asks_for_results(problem, &all), waits = !asks && lac_cpu_aside_bytes(problem, 1) > 0;
     LAC_OMP(omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1))
     for (int64_t tile = 0; tile < all.tiles; ++tile) {
         char *own = (char *)call->workspace + (uint64_t)lac_parallel_number() * own_bytes(problem, all.tile);
         lac_cpu_panel tokens = lac_cpu_tile_panel(&all, tile, (float *)(void *)own);
-        if (s->order) tokens.aside = (float *)(void *)(own + before_aside(problem, all.tile));
+        if (waits) tokens.aside = (float *)(void *)(own + before_aside(problem, all.tile));
+        tokens.asked = tile >= threads && asks;
         float *sums = (float *)(void *)(own + lac_cpu_tile_bytes(problem, all.tile));
         lac_cpu_pack(problem->kernel->config, problem, call, &tokens);
         for (int64_t i = 0; i < s->items; ++i) {
@@ -496,9 +496,8 @@ static void run_by_tokens(const lac_problem *problem, const stream_state *s, con
             lac_cpu_ask_ahead(problem, call, &all, tile + threads, i, s->items);
             run_item(&it);
         }
-        const int64_t parts = s->order ? lac_cpu_aside_parts(problem, &tokens) : 0;
-        for (int64_t part = 0; part < parts; ++part)
-            lac_cpu_finish_aside(problem->kernel->config, problem, call, &tokens, s->order, part);
+        for (int64_t token = 0; waits && token < tokens.tokens; ++token)
+            lac_cpu_finish_aside(problem->kernel->config, problem, call, &tokens, token);
     }
 }
 
@@ -516,8 +515,8 @@ lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque
     }
     for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(problem->m)) {
         lac_cpu_panel tokens = panel_at(problem, call, first);
-        if (s->order) tokens.aside = (float *)(void *)aside;
-        const int64_t pieces = lac_cpu_strips(problem, &tokens), parts = s->order ? lac_cpu_aside_parts(problem, &tokens) : 0;
+        const int64_t pieces = lac_cpu_strips(problem, &tokens);
+        if (aside_bytes(problem)) tokens.aside = (float *)(void *)aside;
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
             float *sums = scratch + (int64_t)lac_parallel_number() * sums_floats(problem);
@@ -528,9 +527,10 @@ lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque
                 item it = {.state = s, .problem = problem, .call = call, .tokens = &tokens, .number = i, .sums = sums};
                 run_item(&it);
             }
-            if (parts) {
+            if (tokens.aside) {
                 LAC_OMP(omp for schedule(static))
-                for (int64_t part = 0; part < parts; ++part) lac_cpu_finish_aside(unit, problem, call, &tokens, s->order, part);
+                for (int64_t token = 0; token < tokens.tokens; ++token)
+                    lac_cpu_finish_aside(unit, problem, call, &tokens, token);
             }
         }
     }

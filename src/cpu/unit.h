@@ -118,7 +118,7 @@ typedef struct lac_cpu_finish_call {
     lac_dtype c_dtype, y_dtype;
     void *y; /* [runs][count] of y_dtype, y_stride apart      */
     int64_t c_stride, y_stride;
-    const uint32_t *from; /* [count] sum i of a run is number from[i] of it, `stride` is 1; or NULL: number i */
+    const uint32_t *places; /* [count] element i goes to y[places[i]]: only a factor, in fp32; or NULL */
 } lac_cpu_finish_call;
 
 /* FMAs in one round of lac_cpu_unit.peak. */
