@@ -1,5 +1,5 @@
 /* faulty_peer.c - a peer that can be wrong on purpose, for the test of `lacuna bench`. FAULTY_PEER in the environment says
- * how: "none" (it is right, and wants feature-major), "element", "late" (a token in the middle of many), "unwritten",
+ * how: "none" (it is right, and wants feature-major), "element", "late" (a token in the middle of many), "between", "unwritten",
  * "fails", "unprepared", "unable". */
 #include <math.h>
 #include <stdlib.h>
@@ -65,5 +65,6 @@ LAC_API int lac_peer_run(void *handle, const void *x, void *y, void *stream)
     if (is("element")) to[0] = nextafterf(to[0] * 1.01f, INFINITY);
     /* Every token but the first and the last, some of which the oracle samples and some it does not. */
     if (is("late") && c->m > 400) to[(c->n / 2) * c->m + 333] *= 1.5f;
+    if (is("between")) to[c->n * 3 / 5 * c->m + c->m / 2] *= 1.5f; /* not among the outputs that the oracle has of a large W */
     return 0;
 }
