@@ -16,8 +16,11 @@ typedef struct prune_settings {
 
 static const cli_choice score_choices[] = {{"l1", LAC_SCORE_L1}, {"l2", LAC_SCORE_L2}, {NULL, 0}};
 
-static const cli_choice method_choices[] = {
-    {"magnitude", LAC_METHOD_MAGNITUDE}, {"wanda", LAC_METHOD_WANDA}, {"obs", LAC_METHOD_OBS}, {NULL, 0}};
+static const cli_choice method_choices[] = {{"magnitude", LAC_METHOD_MAGNITUDE},
+                                            {"wanda", LAC_METHOD_WANDA},
+                                            {"obs", LAC_METHOD_OBS},
+                                            {"fisher", LAC_METHOD_FISHER},
+                                            {NULL, 0}};
 
 static const cli_choice permute_choices[] = {
     {"rows", LAC_PERMUTE_ROWS}, {"columns", LAC_PERMUTE_COLUMNS}, {"both", LAC_PERMUTE_ROWS | LAC_PERMUTE_COLUMNS}, {NULL, 0}};
@@ -59,19 +62,23 @@ static const cli_option options[] = {
      .choices = method_choices,
      .help =
          "How weights are judged: magnitude, by themselves (unless said); wanda, times the norm of their input; obs, by what "
-         "the outputs lose once the weights that stay have made up for it, which changes these."},
+         "the outputs lose once the weights that stay have made up for it, which changes these; fisher, likewise by what the "
+         "loss "
+         "rises by, from gradients."},
     {.name = "calibration",
      .letter = 'c',
      .argument = "FILE",
      .type = CLI_TYPE_TEXT,
      .offset = offsetof(prune_settings, calibration),
-     .help = "For wanda and obs: samples of each layer's inputs, a tensor [..., k] called a.b.input for a.b.weight.",
+     .help = "For wanda and obs: samples of each layer's inputs, a tensor [..., k] called a.b.input for a.b.weight; for fisher "
+             "of its "
+             "gradients, a.b.gradient [samples, n, k].",
      .hint = CLI_HINT_FILE},
     {.name = "damping",
      .argument = "SHARE",
      .type = CLI_TYPE_NUMBER,
      .offset = offsetof(prune_settings, damping),
-     .help = "For obs: what is added to the moments of the inputs, as a share of their mean; 0.01 unless said."},
+     .help = "For obs and fisher: what is added to the moments of the inputs, as a share of their mean; 0.01 unless said."},
     {.name = "permute",
      .argument = "WHAT",
      .type = CLI_TYPE_CHOICE,
@@ -384,16 +391,18 @@ static int run(const void *given)
         cli_error(NULL, NULL, "--dense keeps the dtype and has no index: it goes with none of --dtype, --encoding, --saturate");
         return CLI_EXIT_USAGE;
     }
-    int calibrated = s->method == LAC_METHOD_WANDA || s->method == LAC_METHOD_OBS;
+    int calibrated = s->method >= LAC_METHOD_WANDA;
     if (calibrated != (s->calibration != NULL)) {
         cli_error(NULL, NULL,
-                  calibrated ? "--method %s needs the layers' inputs: --calibration FILE"
-                             : "--calibration goes with --method wanda or obs",
-                  s->method == LAC_METHOD_OBS ? "obs" : "wanda");
+                  calibrated ? "--method %s needs samples of each layer: --calibration FILE"
+                             : "--calibration goes with --method wanda, obs or fisher",
+                  s->method == LAC_METHOD_OBS      ? "obs"
+                  : s->method == LAC_METHOD_FISHER ? "fisher"
+                                                   : "wanda");
         return CLI_EXIT_USAGE;
     }
-    if (s->damping < 0 || (s->damping > 0 && s->method != LAC_METHOD_OBS)) {
-        cli_error(NULL, NULL, "--damping is %g; it must be positive, and goes with --method obs", s->damping);
+    if (s->damping < 0 || (s->damping > 0 && s->method < LAC_METHOD_OBS)) {
+        cli_error(NULL, NULL, "--damping is %g; it must be positive, and goes with --method obs or fisher", s->damping);
         return CLI_EXIT_USAGE;
     }
     double started = cli_seconds();

@@ -213,8 +213,17 @@ typedef enum lac_method {
     LAC_METHOD_DEFAULT = 0,   /* MAGNITUDE */
     LAC_METHOD_MAGNITUDE = 1, /* the weights alone                                                           */
     LAC_METHOD_WANDA = 2,     /* each weight times the norm of its input                                     */
-    LAC_METHOD_OBS = 3        /* second order: what the outputs lose after the others have made up for it    */
+    LAC_METHOD_OBS = 3,       /* second order: what the outputs lose after the others have made up for it    */
+    LAC_METHOD_FISHER = 4     /* second order by gradients: what the loss rises by, likewise                 */
 } lac_method;
+
+/* Samples of the gradient of the loss with respect to W: [samples][n][k], row-major without padding. */
+typedef struct lac_gradients {
+    size_t size;
+    const void *data; /* aligned to its element */
+    lac_dtype dtype;
+    int64_t samples;
+} lac_gradients;
 
 typedef struct lac_prune_options {
     size_t size;
@@ -222,9 +231,10 @@ typedef struct lac_prune_options {
     int32_t threads; /* 0: as many as OpenMP gives */
     lac_method method;
     const lac_calibration *calibration; /* WANDA and OBS need one */
-    double damping;                     /* OBS: added to the diagonal of the moments, as a share of its mean; 0: 0.01 */
+    double damping;                     /* OBS, FISHER: added to the diagonal of the moments, as a share of its mean; 0: 0.01 */
     uint32_t permute;                   /* LAC_PERMUTE_*, or 0: what the mask may reorder to keep more                */
     int32_t permute_rounds;             /* of the search over columns; 0: 100. More never keeps less                  */
+    const lac_gradients *gradients;     /* FISHER needs them                                                          */
 } lac_prune_options;
 
 /* An order of rows or columns goes into the mask, and from there into the weight; kernels undo it as they read X and write
@@ -234,13 +244,13 @@ typedef struct lac_prune_options {
 
 /* Chooses what stays: the best choice the pattern allows under the score, except that V:N:M with M > 16
  * and SHUFFLED use a search that docs/pruning.md describes. Ties go to the lower index, so the mask is deterministic,
- * whatever the number of threads. Infinities and NaNs outrank every finite weight and so are kept first. OBS changes
- * weights as it chooses: see lac_prune_and_correct. */
+ * whatever the number of threads. Infinities and NaNs outrank every finite weight and so are kept first. OBS and FISHER
+ * change weights as they choose: see lac_prune_and_correct. */
 LAC_API lac_status lac_prune(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
                              lac_mask **out);
 /* The same, and writes what stays into `corrected` (n x k, of any of Lacuna's floating dtypes; it may be `dense` itself),
- * with zeros for what goes. By OBS the weights that stay have made up for those that went; by the other methods they are as
- * they were. OBS needs finite weights and the memory of the weights and the moments as F32. */
+ * with zeros for what goes. By OBS and FISHER the weights that stay have made up for those that went; by the other methods they are as
+ * they were. These two need finite weights and memory for them as F32; OBS needs that of its moments too. */
 LAC_API lac_status lac_prune_and_correct(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
                                          const lac_matrix *corrected, lac_mask **out);
 

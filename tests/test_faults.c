@@ -72,6 +72,16 @@ static lac_status calibrated(test_scene *s, lac_method method)
     return ok_when(info.samples == TEST_ROWS && total > 0 && error <= total * 4);
 }
 
+static lac_status try_prune_fisher(test_scene *s)
+{
+    lac_gradients gradients = {.size = sizeof gradients, .dtype = LAC_DTYPE_F32, .samples = 1};
+    lac_prune_options options = {.size = sizeof options, .method = LAC_METHOD_FISHER, .threads = 2, .gradients = &gradients};
+    float samples[TEST_ROWS * TEST_COLS];
+    for (int i = 0; i < TEST_ROWS * TEST_COLS; i++) samples[i] = (float)(i % 7) - 3;
+    gradients.data = samples;
+    return lac_prune_and_correct(&s->dense.view, &s->pattern, &options, &s->out.view, &s->new_mask);
+}
+
 static lac_status try_prune_wanda(test_scene *s) { return calibrated(s, LAC_METHOD_WANDA); }
 static lac_status try_prune_obs(test_scene *s) { return calibrated(s, LAC_METHOD_OBS); }
 
@@ -412,6 +422,7 @@ static const scenario scenarios[] = {
     {"lac_calibration_create lac_calibration_free", try_calibration_create, 0, 0, true},
     {"lac_calibration_add lac_calibration_get_info lac_calibration_error", try_prune_wanda, 0, 0, true},
     {"lac_prune_and_correct", try_prune_obs, 0, 0, true},
+    {"lac_prune_and_correct", try_prune_fisher, 0, 0, true},
     {"lac_mask_from_matrix", try_mask_from_matrix, 0, check_new_mask, true},
     {"lac_mask_from_nonzeros", try_mask_from_nonzeros, 0, check_new_mask, true},
     {"lac_mask_with_pattern", try_mask_with_pattern, 0, check_new_mask, true},

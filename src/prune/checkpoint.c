@@ -57,11 +57,11 @@ static lac_status read_options(const lac_checkpoint_options *options, checkpoint
                         c->options.prune.size, c->options.compress.size, sizeof c->options.prune, sizeof c->options.compress);
     if (c->options.prune.size == 0) c->options.prune.size = sizeof c->options.prune;
     if (c->options.compress.size == 0) c->options.compress.size = sizeof c->options.compress;
-    bool calibrated = c->options.prune.method == LAC_METHOD_WANDA || c->options.prune.method == LAC_METHOD_OBS;
+    bool calibrated = c->options.prune.method >= LAC_METHOD_WANDA;
     if (calibrated != (c->options.calibration != NULL))
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: calibration is %s, but the method %s",
                         calibrated ? "NULL" : "given",
-                        calibrated ? "judges weights by their inputs" : "looks at the weights alone");
+                        calibrated ? "judges weights by what it holds" : "looks at the weights alone");
     if (c->options.prune.calibration)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
                         "options: prune.calibration is given; a checkpoint's layers have one each, from a file");
@@ -206,14 +206,21 @@ static lac_status prune_calibrated(const checkpoint *c, const lac_matrix *dense,
     lac_matrix corrected = *dense;
     corrected.data = lac_allocate(tensor->bytes);
     if (!corrected.data) return lac_fail_memory("the corrected weights", tensor->bytes);
-    lac_status status = lac_inputs_read(c->inputs, tensor->name, dense->cols, options.threads, &calibration);
-    options.calibration = calibration;
+    lac_gradients gradients;
+    void *copy = NULL;
+    lac_status status;
+    if (options.method == LAC_METHOD_FISHER)
+        status = lac_inputs_gradients(c->inputs, tensor->name, dense->rows, dense->cols, &gradients, &copy);
+    else
+        status = lac_inputs_read(c->inputs, tensor->name, dense->cols, options.threads, &calibration);
+    options.calibration = calibration, options.gradients = &gradients;
     if (status == LAC_STATUS_OK) status = lac_prune_and_correct(dense, &c->pattern, &options, &corrected, &mask);
-    if (status == LAC_STATUS_OK) status = lac_calibration_error(calibration, dense, &corrected, &error, &total);
+    if (status == LAC_STATUS_OK && calibration) status = lac_calibration_error(calibration, dense, &corrected, &error, &total);
+    report->output_error = !calibration ? -1 : total > 0 ? error / total : 0;
     lac_calibration_free(calibration);
     if (status == LAC_STATUS_OK) status = finish_pruned(c, dense, &corrected, mask, tensor->name, report);
-    report->output_error = total > 0 ? error / total : 0;
     lac_mask_free(mask);
+    lac_release(copy);
     lac_release(corrected.data);
     return status;
 }

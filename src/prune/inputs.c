@@ -1,4 +1,4 @@
-/* inputs.c - from the tensors of a calibration file to a layer's calibration. The tensor is read where it is mapped, a batch at a
+/* inputs.c - from the tensors of a calibration file to a layer's calibration, or its gradients. The tensor is read where it is mapped, a batch at a
  * time. Called by checkpoint.c. */
 #include "prune/inputs.h"
 
@@ -12,31 +12,31 @@
 /* Rows that are copied at a time where the file does not align them. */
 enum { COPIED_ROWS = 1024 };
 
-/* "a.b.input" for "a.b.weight"; "c.input" for any other "c". */
-static lac_status name_inputs(const char *name, char **out)
+/* "a.b.input" for "a.b.weight"; "c.input" for any other "c"; with another `ending` likewise. */
+static lac_status name_inputs(const char *name, const char *ending, char **out)
 {
     static const char suffix[] = ".weight";
-    size_t length = strlen(name), cut = sizeof suffix - 1;
+    size_t length = strlen(name), cut = sizeof suffix - 1, more = strlen(ending) + 1;
     if (length > cut && strcmp(name + length - cut, suffix) == 0) length -= cut;
-    *out = lac_allocate(length + sizeof ".input");
-    if (!*out) return lac_fail_memory("a tensor's name", length + sizeof ".input");
+    *out = lac_allocate(length + more);
+    if (!*out) return lac_fail_memory("a tensor's name", length + more);
     memcpy(*out, name, length);
-    memcpy(*out + length, ".input", sizeof ".input");
+    memcpy(*out + length, ending, more);
     return LAC_STATUS_OK;
 }
 
-static lac_status find_inputs(const lac_file *file, const char *name, lac_tensor_info *tensor)
+static lac_status find_inputs(const lac_file *file, const char *name, const char *ending, lac_tensor_info *tensor)
 {
     lac_file_info info = {.size = sizeof info};
     lac_status status = lac_file_get_info(file, &info);
     if (status != LAC_STATUS_OK) return status;
     if (info.format == LAC_FILE_FORMAT_NPY) return lac_file_get_tensor(file, 0, tensor);
     char *wanted = NULL;
-    status = name_inputs(name, &wanted);
+    status = name_inputs(name, ending, &wanted);
     if (status != LAC_STATUS_OK) return status;
     status = lac_file_find_tensor(file, wanted, tensor);
     if (status == LAC_STATUS_NOT_FOUND)
-        status = lac_fail(LAC_STATUS_NOT_FOUND, "the calibration has no tensor %s with the inputs of this layer", wanted);
+        status = lac_fail(LAC_STATUS_NOT_FOUND, "the calibration has no tensor %s, which this layer needs", wanted);
     lac_release(wanted);
     return status;
 }
@@ -65,7 +65,7 @@ static lac_status add_samples(lac_calibration *calibration, const lac_tensor_inf
 lac_status lac_inputs_read(const lac_file *file, const char *name, int64_t k, int32_t threads, lac_calibration **out)
 {
     lac_tensor_info tensor = {.size = sizeof tensor};
-    lac_status status = find_inputs(file, name, &tensor);
+    lac_status status = find_inputs(file, name, ".input", &tensor);
     if (status != LAC_STATUS_OK) return status;
     int64_t last = tensor.rank > 0 ? tensor.shape[tensor.rank - 1] : 0, rows = 1;
     for (int i = 0; i + 1 < tensor.rank; i++) rows *= tensor.shape[i];
@@ -85,5 +85,23 @@ lac_status lac_inputs_read(const lac_file *file, const char *name, int64_t k, in
         return lac_fail_in(status, "calibration tensor %s", tensor.name);
     }
     *out = made;
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_inputs_gradients(const lac_file *file, const char *name, int64_t n, int64_t k, lac_gradients *out, void **copy)
+{
+    lac_tensor_info tensor = {.size = sizeof tensor};
+    lac_status status = find_inputs(file, name, ".gradient", &tensor);
+    if (status != LAC_STATUS_OK) return status;
+    if (tensor.rank != 3 || tensor.shape[1] != n || tensor.shape[2] != k)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "calibration tensor %s has rank %d; [samples, %lld, %lld] is needed",
+                        tensor.name, (int)tensor.rank, (long long)n, (long long)k);
+    *out = (lac_gradients){.size = sizeof *out, .data = tensor.data, .dtype = tensor.dtype, .samples = tensor.shape[0]};
+    *copy = NULL;
+    size_t element = lac_dtype_size(tensor.dtype);
+    if (!lac_dtype_is_input(tensor.dtype) || (uintptr_t)tensor.data % element == 0) return LAC_STATUS_OK;
+    *copy = lac_allocate(tensor.bytes);
+    if (!*copy) return lac_fail_memory("an aligned copy of the gradients", tensor.bytes);
+    out->data = memcpy(*copy, tensor.data, tensor.bytes);
     return LAC_STATUS_OK;
 }

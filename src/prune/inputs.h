@@ -8,4 +8,7 @@
  * called. */
 lac_status lac_inputs_read(const lac_file *file, const char *name, int64_t k, int32_t threads, lac_calibration **out);
 
+/* The gradients that `file` holds for the weight `name` of n x k; `copy` is NULL, or a block to release after use. */
+lac_status lac_inputs_gradients(const lac_file *file, const char *name, int64_t n, int64_t k, lac_gradients *out, void **copy);
+
 #endif

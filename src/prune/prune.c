@@ -12,9 +12,29 @@
 /* Fewer elements than these are pruned on one thread unless the caller says otherwise. */
 enum { LEAST_SCANNED = 65536, LEAST_SEARCHED = 4096 };
 
+static lac_status check_gradients(const lac_gradients *given)
+{
+    lac_gradients g;
+    if (!given)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: gradients is NULL; method fisher judges weights by them");
+    lac_status status = lac_read_struct("options: gradients", given, &g, sizeof g);
+    if (status != LAC_STATUS_OK) return status;
+    if (g.samples < 1)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: gradients holds %lld samples; at least 1 is needed",
+                        (long long)g.samples);
+    if (!lac_dtype_is_input(g.dtype))
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: gradients are of dtype %s; f32, f16, bf16 or f64 is needed",
+                        lac_dtype_name(g.dtype));
+    if (!g.data || (uintptr_t)g.data % lac_dtype_size(g.dtype))
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: gradients->data is %p; it must be aligned to its elements",
+                        g.data);
+    return LAC_STATUS_OK;
+}
+
 static lac_status check_calibration(const lac_prune_options *o, int64_t k)
 {
     if (o->method == LAC_METHOD_MAGNITUDE) return LAC_STATUS_OK;
+    if (o->method == LAC_METHOD_FISHER) return check_gradients(o->gradients);
     const char *method = o->method == LAC_METHOD_OBS ? "obs" : "wanda";
     if (!o->calibration)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: calibration is NULL; method %s judges weights by their inputs",
@@ -36,7 +56,7 @@ static lac_status resolve_options(const lac_prune_options *options, int64_t k, l
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: score is %d, which is none of lac_score", (int)o.score);
     if (o.threads < 0)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: threads is %d; it must be 0 or more", (int)o.threads);
-    if (o.method < LAC_METHOD_DEFAULT || o.method > LAC_METHOD_OBS)
+    if (o.method < LAC_METHOD_DEFAULT || o.method > LAC_METHOD_FISHER)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: method is %d, which is none of lac_method", (int)o.method);
     if (!(o.damping >= 0) || o.damping > 1e6)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: damping is %g; it must be 0 (for 0.01) or positive", o.damping);
@@ -102,6 +122,9 @@ static lac_status prune_permuted(lac_prune_job *job, const lac_matrix *matrix, c
                            .rounds = options->permute_rounds};
     double *scaled = NULL;
     lac_matrix scores = *matrix;
+    if (options->method == LAC_METHOD_FISHER)
+        return lac_fail(LAC_STATUS_UNSUPPORTED,
+                        "options: permute does not go with method fisher, whose gradients stand in the order of W");
     lac_status status = lac_permute_check(&permute, &job->pattern);
     if (status == LAC_STATUS_OK && options->method != LAC_METHOD_MAGNITUDE) {
         status = lac_wanda_scale(matrix, options->calibration, &scaled);
@@ -123,9 +146,10 @@ lac_status lac_prune(const lac_matrix *dense, const lac_pattern *pattern, const 
     if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
     lac_status status = start_job(dense, pattern, options, &matrix, &resolved, &job);
     if (status != LAC_STATUS_OK) return status;
-    if (resolved.method == LAC_METHOD_OBS)
+    if (resolved.method == LAC_METHOD_OBS || resolved.method == LAC_METHOD_FISHER)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
-                        "options: method is obs, which changes the weights that stay; call lac_prune_and_correct");
+                        "options: method is %s, which changes the weights that stay; call lac_prune_and_correct",
+                        resolved.method == LAC_METHOD_OBS ? "obs" : "fisher");
     if (resolved.permute) return prune_permuted(&job, &matrix, &resolved, NULL, out);
     if (resolved.method == LAC_METHOD_WANDA) return lac_prune_wanda(&job, resolved.calibration, out);
     return prune_by_magnitude(&job, &matrix, out);
@@ -157,7 +181,9 @@ lac_status lac_prune_and_correct(const lac_matrix *dense, const lac_pattern *pat
     if (target.data == matrix.data &&
         (target.dtype != matrix.dtype || target.layout != matrix.layout || target.ld != matrix.ld))
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "corrected lies on dense, but has another dtype, layout or ld");
+    if (resolved.permute) return prune_permuted(&job, &matrix, &resolved, &target, out);
     if (resolved.method == LAC_METHOD_OBS) return lac_prune_obs(&job, resolved.calibration, resolved.damping, &target, out);
+    if (resolved.method == LAC_METHOD_FISHER) return lac_prune_fisher(&job, resolved.gradients, resolved.damping, &target, out);
     lac_mask *mask = NULL;
     if (resolved.method == LAC_METHOD_WANDA)
         status = lac_prune_wanda(&job, resolved.calibration, &mask);

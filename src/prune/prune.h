@@ -44,4 +44,8 @@ lac_status lac_prune_wanda(const lac_prune_job *job, const lac_calibration *cali
 lac_status lac_prune_obs(const lac_prune_job *job, const lac_calibration *calibration, double damping,
                          const lac_matrix *corrected, lac_mask **out);
 
+/* The same by gradients. */
+lac_status lac_prune_fisher(const lac_prune_job *job, const lac_gradients *gradients, double damping,
+                            const lac_matrix *corrected, lac_mask **out);
+
 #endif

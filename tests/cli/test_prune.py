@@ -72,6 +72,11 @@ class Prune(Case):
             self.run_lacuna("verify", method)
         self.assertLess(0, errors["obs"])
         self.assertLess(errors["obs"], errors["wanda"])
+        gradients = gaussian(5 * n, k, 4)
+        write_safetensors(self.path("gradients.safetensors"), {"a.gradient": ("F32", [5, n, k], gradients)})
+        document = self.run_json("prune", "model.safetensors", "f", "-p", "2:4", "-m", "fisher", "-c", "gradients.safetensors")
+        self.assertIsNone(document["layers"][0]["output_error"])
+        self.run_lacuna("verify", "f")
         document = self.run_json("prune", "model.safetensors", "plain", "-p", "2:4")
         self.assertIsNone(document["layers"][0]["output_error"])
 
@@ -101,6 +106,8 @@ class Prune(Case):
         obs = [*model, "-m", "obs", "-c", "inputs.safetensors"]
         self.assertIn("[..., 32] is needed", self.run_lacuna(*obs, "-i", "a.weight", status=3)[1])
         self.assertIn("no tensor b.input", self.run_lacuna(*obs, "-i", "b.weight", status=3)[1])
+        fisher = [*model, "-m", "fisher", "-c", "inputs.safetensors", "-i", "a.weight"]
+        self.assertIn("no tensor a.gradient", self.run_lacuna(*fisher, status=3)[1])
         self.assertIn("absent", self.run_lacuna(*model, "-m", "wanda", "-c", "absent", status=3)[1])
         self.assertFalse(os.path.exists(self.path("out")))
 

@@ -1,0 +1,240 @@
+/* fisher.c - second-order pruning by gradients, as VENOM does it: the Hessian of the loss is taken to be the empirical Fisher matrix, the mean of
+ * g g^T over samples of the gradient, cut to blocks of up to 64 columns of one row. Its inverse is built one sample after the other (Woodbury):
+ * F^-1 -= (F^-1 g)(F^-1 g)^T / (samples + g^T F^-1 g), from 1 / damping on. Blocks know nothing of each other, so every row group and block is a task of its own.
+ * Called by prune.c; fisher_choose.c has the choice. */
+#include "prune/fisher.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "core/matrix.h"
+#include "core/memory.h"
+#include "core/parallel.h"
+#include "core/status.h"
+#include "prune/linear.h"
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Gradients of W[row][first ..] in sample s. */
+static void read_gradient(const lac_fisher *f, int64_t sample, int64_t row, int64_t first, int64_t count, float *out)
+{
+    lac_load_run_f32(f->gradients->data, f->gradients->dtype, (sample * f->n + row) * f->k + first, 1, count, out);
+}
+
+/* ---------------------------------------------------------------- the inverse */
+
+static void invert_block(const lac_fisher *f, int64_t row, int64_t first, int width, double *inverse)
+{
+    double samples = (double)f->gradients->samples, v[LAC_FISHER_BLOCK];
+    float g[LAC_FISHER_BLOCK];
+    for (int i = 0; i < width; i++)
+        for (int j = 0; j < width; j++) inverse[i * width + j] = i == j ? 1 / f->damping : 0;
+    for (int64_t s = 0; s < f->gradients->samples; s++) {
+        double scale = samples;
+        read_gradient(f, s, row, first, width, g);
+        for (int i = 0; i < width; i++) {
+            v[i] = 0;
+            for (int j = 0; j < width; j++) v[i] += inverse[i * width + j] * g[j];
+            scale += v[i] * g[i];
+        }
+        for (int i = 0; i < width; i++) {
+            double factor = v[i] / scale;
+            for (int j = 0; j < width; j++) inverse[i * width + j] -= factor * v[j];
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- blocks */
+
+static int64_t row_of(const lac_fisher *f, int64_t i) { return f->mask->row_perm ? f->mask->row_perm[i] : i; }
+
+static void load_rows(const lac_fisher *f, int64_t group, int64_t first, double *scratch, lac_fisher_rows *out)
+{
+    out->rows = lac_geometry_rows(&f->geometry, group);
+    out->width = (int)smaller(f->width, f->k - first);
+    out->w = scratch;
+    out->inverse = scratch + out->rows * out->width;
+    for (int64_t r = 0; r < out->rows; r++) {
+        int64_t row = row_of(f, group * f->geometry.unit_n + r);
+        for (int c = 0; c < out->width; c++) out->w[r * out->width + c] = f->w[row * f->k + first + c];
+        invert_block(f, row, first, out->width, out->inverse + r * out->width * out->width);
+    }
+}
+
+static void store_rows(const lac_fisher *f, int64_t group, int64_t first, const lac_fisher_rows *rows)
+{
+    for (int64_t r = 0; r < rows->rows; r++) {
+        int64_t row = row_of(f, group * f->geometry.unit_n + r);
+        for (int c = 0; c < rows->width; c++)
+            f->w[row * f->k + first + c] = lac_mask_test(f->mask, row, first + c) ? (float)rows->w[r * rows->width + c] : 0;
+    }
+}
+
+/* One row group, all its blocks: chooses where groups are chosen one by one, and corrects. Bits of a row are written by one
+ * thread only. */
+static void prune_row_group(void *state, int thread, int64_t group)
+{
+    const lac_fisher *f = state;
+    double *scratch = f->scratch + thread * f->scratch_count;
+    uint64_t *kept = (uint64_t *)(void *)(scratch + f->scratch_count - f->geometry.unit_n);
+    for (int64_t first = 0; first < f->k; first += f->width) {
+        lac_fisher_rows rows;
+        load_rows(f, group, first, scratch, &rows);
+        if (f->group > 0) {
+            for (int c = 0; c < rows.width; c += (int)f->group) {
+                int count = (int)smaller(f->group, rows.width - c);
+                lac_fisher_choose(f, &rows, c, count, kept);
+                for (int64_t r = 0; r < rows.rows; r++)
+                    for (uint64_t left = kept[r]; left; left &= left - 1)
+                        lac_mask_set(f->mask, row_of(f, group * f->geometry.unit_n + r), first + c + __builtin_ctzll(left));
+            }
+        } else {
+            for (int64_t r = 0; r < rows.rows; r++)
+                for (int c = 0; c < rows.width; c++)
+                    if (!lac_mask_test(f->mask, row_of(f, group * f->geometry.unit_n + r), first + c))
+                        lac_fisher_drop(&rows, r, c);
+        }
+        store_rows(f, group, first, &rows);
+    }
+}
+
+/* The score of each unit by itself: L^-1 w_Q, whose squares add up to its cost. */
+static void score_row(void *state, int thread, int64_t row)
+{
+    const lac_fisher *f = state;
+    double *inverse = f->scratch + thread * f->scratch_count, *factor = inverse + LAC_FISHER_BLOCK * LAC_FISHER_BLOCK;
+    int64_t unit_k = f->geometry.unit_k;
+    for (int64_t first = 0; first < f->k; first += f->width) {
+        int width = (int)smaller(f->width, f->k - first);
+        invert_block(f, row, first, width, inverse);
+        for (int from = 0; from < width; from += (int)unit_k) { /* a unit wider than a block is scored piece by piece */
+            int size = (int)smaller(unit_k, width - from);
+            const float *w = f->w + row * f->k + first + from;
+            float *out = f->scores + row * f->k + first + from;
+            double x[LAC_FISHER_BLOCK];
+            for (int i = 0; i < size; i++)
+                for (int j = 0; j <= i; j++) factor[i * size + j] = inverse[(from + i) * width + from + j];
+            bool sound = lac_linear_cholesky_small(factor, size, size);
+            for (int i = 0; i < size; i++) {
+                x[i] = w[i];
+                for (int p = 0; sound && p < i; p++) x[i] -= factor[i * size + p] * x[p];
+                x[i] /= sound ? factor[i * size + i] : sqrt(inverse[(from + i) * width + from + i]);
+                out[i] = (float)x[i];
+            }
+        }
+    }
+}
+
+static lac_status choose_all(lac_fisher *f)
+{
+    lac_matrix scores = {.data = f->scores, .dtype = LAC_DTYPE_F32, .rows = f->n, .cols = f->k};
+    lac_prune_options options = {.size = sizeof options, .threads = f->threads};
+    lac_mask *chosen = NULL;
+    lac_parallel_for_each(f->n, (int)smaller(f->threads, f->n), score_row, f);
+    lac_status status = lac_prune(&scores, &f->pattern, &options, &chosen);
+    if (status != LAC_STATUS_OK) return status;
+    lac_mask_free(f->mask);
+    f->mask = chosen;
+    return LAC_STATUS_OK;
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+/* The mean square of all gradients; a number that is not finite is reported. */
+static lac_status mean_square(const lac_fisher *f, double *out)
+{
+    double sum = 0;
+    float g[LAC_FISHER_BLOCK];
+    for (int64_t s = 0; s < f->gradients->samples; s++)
+        for (int64_t r = 0; r < f->n; r++)
+            for (int64_t c = 0; c < f->k; c += LAC_FISHER_BLOCK) {
+                int64_t count = smaller(LAC_FISHER_BLOCK, f->k - c);
+                read_gradient(f, s, r, c, count, g);
+                for (int64_t i = 0; i < count; i++) {
+                    if (!isfinite(g[i]))
+                        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                                        "gradients: sample %lld, W[%lld][%lld] is %g; they must be finite", (long long)s,
+                                        (long long)r, (long long)(c + i), (double)g[i]);
+                    sum += (double)g[i] * g[i];
+                }
+            }
+    double mean = sum / ((double)f->gradients->samples * (double)f->n * (double)f->k);
+    if (f->n > 0 && f->k > 0 && !(mean > 0))
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "gradients: all of %lld samples are zero",
+                        (long long)f->gradients->samples);
+    *out = mean;
+    return LAC_STATUS_OK;
+}
+
+static lac_status read_weights(const lac_matrix *dense, float *w)
+{
+    for (int64_t r = 0; r < dense->rows; r++) {
+        float *row = w + r * dense->cols;
+        lac_load_run_f32(dense->data, dense->dtype, lac_matrix_at(dense, r, 0), lac_matrix_col_stride(dense), dense->cols, row);
+        for (int64_t c = 0; c < dense->cols; c++)
+            if (!isfinite(row[c]))
+                return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                                "dense: W[%lld][%lld] is %g; second-order pruning needs finite weights", (long long)r,
+                                (long long)c, (double)row[c]);
+    }
+    return LAC_STATUS_OK;
+}
+
+static lac_status reserve(lac_fisher *f)
+{
+    uint64_t weights = (uint64_t)f->n * (uint64_t)f->k * sizeof(float);
+    int64_t rows = f->geometry.unit_n;
+    f->scratch_count = rows * f->width * (f->width + 1) + rows;
+    if (f->scratch_count < 2 * LAC_FISHER_BLOCK * LAC_FISHER_BLOCK) f->scratch_count = 2 * LAC_FISHER_BLOCK * LAC_FISHER_BLOCK;
+    uint64_t scratch = (uint64_t)f->threads * (uint64_t)f->scratch_count * sizeof(double);
+    f->w = lac_allocate(weights);
+    f->scores = f->group > 0 ? NULL : lac_allocate(weights);
+    f->scratch = lac_allocate(scratch);
+    if (!f->w || (f->group == 0 && !f->scores) || !f->scratch)
+        return lac_fail_memory("second-order pruning", 2 * weights + scratch);
+    return lac_mask_create(f->n, f->k, &f->pattern, &f->mask);
+}
+
+static lac_status write_weights(const lac_fisher *f, const lac_matrix *to)
+{
+    double most = lac_dtype_max(to->dtype);
+    for (int64_t i = 0; i < f->n * f->k; i++)
+        if (!(fabs((double)f->w[i]) <= most))
+            return lac_fail(LAC_STATUS_VALUE_OUT_OF_RANGE, "corrected: W[%lld][%lld] became %g, which %s cannot hold",
+                            (long long)(i / f->k), (long long)(i % f->k), (double)f->w[i], lac_dtype_name(to->dtype));
+    for (int64_t r = 0; r < f->n; r++)
+        for (int64_t c = 0; c < f->k; c++) lac_store_f64(to->data, to->dtype, lac_matrix_at(to, r, c), f->w[r * f->k + c]);
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_prune_fisher(const lac_prune_job *job, const lac_gradients *gradients, double damping,
+                            const lac_matrix *corrected, lac_mask **out)
+{
+    const lac_matrix *dense = &job->source.matrix;
+    lac_fisher f = {
+        .n = dense->rows, .k = dense->cols, .pattern = job->pattern, .geometry = job->geometry, .gradients = gradients};
+    int64_t group = f.geometry.is_free ? 0 : f.geometry.group_m * f.geometry.unit_k;
+    f.group = group <= LAC_FISHER_BLOCK ? group : 0;
+    f.width = f.group > 0 ? LAC_FISHER_BLOCK / f.group * f.group : LAC_FISHER_BLOCK;
+    f.threads = lac_parallel_threads(job->threads, f.n);
+    double mean = 0;
+    lac_status status = reserve(&f);
+    if (status == LAC_STATUS_OK) status = read_weights(dense, f.w);
+    if (status == LAC_STATUS_OK) status = mean_square(&f, &mean);
+    f.damping = damping * mean;
+    if (status == LAC_STATUS_OK && f.group == 0) status = choose_all(&f);
+    if (status == LAC_STATUS_OK) {
+        lac_parallel_for_each(f.geometry.row_groups, (int)smaller(f.threads, f.geometry.row_groups), prune_row_group, &f);
+        status = write_weights(&f, corrected);
+    }
+    lac_release(f.w);
+    lac_release(f.scores);
+    lac_release(f.scratch);
+    if (status != LAC_STATUS_OK) {
+        lac_mask_free(f.mask);
+        return status;
+    }
+    *out = f.mask;
+    return LAC_STATUS_OK;
+}
