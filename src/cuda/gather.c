@@ -8,7 +8,7 @@
 #include "cuda/kernels/gather_arguments.h"
 #include "format/weight.h"
 
-enum { TURN_SIDE = 64, TURN_THREADS = 256, PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
+enum { TURN_SIDE = 64, TURN_THREADS = 256, PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256, MOST_BOX = 256 };
 enum { GATHER, STREAM, REDUCE, TURN, PROGRAMS };
 _Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
 
@@ -60,16 +60,25 @@ lac_cost lac_cuda_gather_cost(const lac_problem *problem)
 
 static bool turns(const lac_problem *problem) { return lac_gather_turned_bytes(problem) > 0; }
 
+/* Whether the copy engine brings X, where X is aligned: stream.cu, or gather_block.cu. */
+static bool by_engine(const lac_gather_shape *s) { return s->kind == LAC_GATHER_STREAM || s->boxes; }
+
 /* Beside a stream stands a gather for X that the copy engine cannot take: without cluster, which would want other tiles. */
 static int cluster_of(const lac_gather_shape *s, int program)
 {
     return s->kind == LAC_GATHER_STREAM && program != STREAM ? 1 : s->cluster;
 }
 
+/* Parts are added up by another kernel, which writes Y itself. */
+static bool stores_y(const lac_gather_shape *s) { return s->staging > 0 && s->parts == 1; }
+
 static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_gather_shape *s, int program)
 {
     static const char *const entries[] = {[GATHER] = "lac_gather", [STREAM] = "lac_stream", [REDUCE] = "lac_tile_reduce"};
-    lac_cuda_request_begin(request, program == STREAM ? "stream.cu" : "gather.cu", entries[program]);
+    if (program == STREAM && s->boxes)
+        lac_cuda_request_begin(request, "gather_block.cu", "lac_gather_block");
+    else
+        lac_cuda_request_begin(request, program == STREAM ? "stream.cu" : "gather.cu", entries[program]);
     lac_cuda_request_define_problem(request, problem);
     lac_cuda_request_define(request, "LAC_ROWS", s->rows);
     lac_cuda_request_define(request, "LAC_TILE_OUTPUTS", s->tile_outputs);
@@ -79,6 +88,8 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_CLUSTER", cluster_of(s, program));
     lac_cuda_request_define(request, "LAC_SPARSE", lac_gather_is_sparse(s));
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
+    lac_cuda_request_define(request, "LAC_STORES_Y", stores_y(s));
+    lac_cuda_request_define(request, "LAC_STAGING_HALVES", s->staging);
 }
 
 /* Which program each request is. */
@@ -86,7 +97,7 @@ static int list_programs(const lac_problem *problem, const lac_gather_shape *s, 
 {
     int count = 0;
     which[count++] = GATHER;
-    if (s->kind == LAC_GATHER_STREAM) which[count++] = STREAM;
+    if (by_engine(s)) which[count++] = STREAM;
     if (s->parts > 1) which[count++] = REDUCE;
     if (turns(problem)) which[count++] = TURN;
     return count;
@@ -200,7 +211,7 @@ void lac_cuda_gather_release(void *opaque)
 /* Tiles of outputs that are walked together, a cluster's as one: as many as L2 keeps. */
 static int band_of(const lac_gather_shape *s, bool streams)
 {
-    int64_t wide = streams ? s->cluster : 1, tiles = s->output_tiles / wide;
+    int64_t wide = streams && s->kind == LAC_GATHER_STREAM ? s->cluster : 1, tiles = s->output_tiles / wide;
     double bytes = (double)s->most_stages * lac_gather_w_stage(s) * (double)wide,
            most = BAND_BYTES / (bytes > 0.0 ? bytes : 1.0);
     return (int)(most < 1.0 ? 1 : most < (double)tiles ? (int64_t)most : tiles);
@@ -234,22 +245,40 @@ static lac_status turn_x(const lac_problem *problem, const gather_state *state, 
     return lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){gpu_call, &turn});
 }
 
+/* A matrix of the caller's for the copy engine, `inner` elements a row: boxes of box[1] rows x box[0] elements. False when it is
+ * not aligned as the engine wants it. */
+static bool map_matrix(lac_dtype dtype, const void *data, int64_t ld, int64_t inner, int64_t rows, const unsigned box[2],
+                       tensor_map *map)
+{
+    enum { FLOAT16 = 6, BFLOAT16 = 9, NO_INTERLEAVE = 0, SWIZZLE_64 = 2, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
+    const lac_cuda_driver *driver = lac_cuda_driver_get(NULL);
+    if (!driver || !driver->cuTensorMapEncodeTiled || (uintptr_t)data % 16 || ld % 8 || inner == 0 || rows == 0) return false;
+    uint64_t sizes[2] = {(uint64_t)inner, (uint64_t)rows}, strides[1] = {(uint64_t)ld * 2};
+    unsigned steps[2] = {1, 1};
+    return !driver->cuTensorMapEncodeTiled(map, dtype == LAC_DTYPE_BF16 ? BFLOAT16 : FLOAT16, 2, (void *)(uintptr_t)data, sizes,
+                                           strides, box, steps, NO_INTERLEAVE, box[0] == 32 ? SWIZZLE_64 : SWIZZLE_128,
+                                           PROMOTE_256, FILL_ZEROS);
+}
+
 /* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x a block's share of the tokens. False
  * when X is not aligned as it wants it. */
 static bool map_x(const lac_problem *problem, const lac_gather_shape *s, const lac_gpu_call *call, tensor_map *map)
 {
-    enum { FLOAT16 = 6, BFLOAT16 = 9, NO_INTERLEAVE = 0, SWIZZLE_64 = 2, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
-    const lac_cuda_driver *driver = lac_cuda_driver_get(NULL);
     bool token_major = problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
-    if (!driver || !driver->cuTensorMapEncodeTiled || (uintptr_t)call->x % 16 || call->ldx % 8) return false;
-    uint64_t m = (uint64_t)problem->m, k = (uint64_t)problem->weight->k_in;
-    uint64_t sizes[2] = {token_major ? k : m, token_major ? m : k}, strides[1] = {(uint64_t)call->ldx * 2};
-    unsigned rows = (unsigned)s->rows, share = (unsigned)(s->tile_tokens / s->cluster), steps[2] = {1, 1};
+    int64_t m = problem->m, k = problem->weight->k_in;
+    unsigned rows = (unsigned)s->rows, share = (unsigned)(s->tile_tokens / s->cluster);
+    if (share > MOST_BOX) share = MOST_BOX;
     unsigned box[2] = {token_major ? rows : 64, token_major ? share : rows};
-    int type = problem->options.x_dtype == LAC_DTYPE_BF16 ? BFLOAT16 : FLOAT16;
-    int swizzle = token_major && rows == 32 ? SWIZZLE_64 : SWIZZLE_128;
-    return k > 0 && !driver->cuTensorMapEncodeTiled(map, type, 2, (void *)(uintptr_t)call->x, sizes, strides, box, steps,
-                                                    NO_INTERLEAVE, swizzle, PROMOTE_256, FILL_ZEROS);
+    return map_matrix(problem->options.x_dtype, call->x, call->ldx, token_major ? k : m, token_major ? m : k, box, map);
+}
+
+/* Y for the copy engine: boxes of 64 outputs x 64 tokens. */
+static bool map_y(const lac_problem *problem, const lac_gpu_call *call, tensor_map *map)
+{
+    bool token_major = problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    int64_t m = problem->m, n = problem->weight->n_out;
+    static const unsigned box[2] = {64, 64};
+    return map_matrix(problem->options.y_dtype, call->y, call->ldy, token_major ? n : m, token_major ? m : n, box, map);
 }
 
 lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
@@ -257,12 +286,13 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
     const gather_state *state = opaque;
     const lac_gather_shape *s = &state->shape;
     lac_gpu_call gpu_call;
-    tensor_map map;
+    tensor_map x_map = {0}, y_map = {0};
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
-    bool streams = s->kind == LAC_GATHER_STREAM && map_x(problem, s, &gpu_call, &map);
+    bool streams = by_engine(s) && map_x(problem, s, &gpu_call, &x_map);
     lac_gather_args args = make_args(problem, state, &gpu_call, streams);
-    void *parameters[] = {&gpu_call, &args, &map};
+    if (stores_y(s)) args.stores_y = map_y(problem, &gpu_call, &y_map);
+    void *parameters[] = {&gpu_call, &args, streams ? &x_map : &y_map, &y_map};
     int program = streams ? STREAM : GATHER, cluster = cluster_of(s, program);
     int64_t tiles = s->token_tiles * s->output_tiles, items = tiles / cluster * s->parts;
     int64_t most = lac_cuda_target_of(problem->device)->multiprocessors / cluster;

@@ -44,6 +44,12 @@ static bool takes(const lac_weight *w, lac_gather_kind kind)
     return !element && halves == (kind == LAC_GATHER_SPARSE) && g->unit_n >= LEAST_HEIGHT;
 }
 
+/* Whether the rows of X of every stage are neighbours, the first a multiple of how many they are. */
+static bool in_boxes(const lac_weight *w, int rows)
+{
+    return w->pattern.family == LAC_FAMILY_BLOCK && w->geometry.unit_k % rows == 0 && !w->part[LAC_PART_COL_PERM].data;
+}
+
 /* Rows of X that a tile of outputs reads at most. */
 static int64_t rows_of(const lac_weight *w)
 {
@@ -66,14 +72,14 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
     const lac_plan_options *o = &problem->options;
     double tiles = (double)s->token_tiles * (double)s->output_tiles, stages = tiles * (double)s->most_stages;
-    bool streams = s->kind == LAC_GATHER_STREAM, sparse = lac_gather_is_sparse(s);
+    bool streams = s->kind == LAC_GATHER_STREAM, engine = streams || s->boxes, sparse = lac_gather_is_sparse(s);
     double pulled = stages * (lac_gather_x_stage(s) / (streams ? (double)s->cluster : 1.0) +
                               lac_gather_w_stage(s) / (streams ? 1.0 : (double)s->cluster));
     double x_bytes = (double)problem->m * (double)problem->weight->k_in * 2.0;
     double w_bytes = (double)s->output_tiles * (double)s->most_stages * lac_gather_w_stage(s);
     double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
     double partial = s->parts > 1 ? tiles * s->parts * s->tile_outputs * s->tile_tokens * 4.0 : 0.0;
-    bool as_is = streams && (o->x_layout == LAC_LAYOUT_TOKEN_MAJOR ? problem->weight->k_in : problem->m) % 8 == 0;
+    bool as_is = engine && (o->x_layout == LAC_LAYOUT_TOKEN_MAJOR ? problem->weight->k_in : problem->m) % 8 == 0;
     double turned = as_is ? 0.0 : 2.0 * (double)lac_gather_turned_bytes(problem);
     /* Each warpgroup reads W's rows once for each product and X's rows once for each 64 outputs; the tensor cores' reads go
      * on beside the copies' writes about half of the time. */
@@ -82,7 +88,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     double written = stages * (lac_gather_x_stage(s) + lac_gather_w_stage(s));
     double clusters = floor((double)rates->multiprocessors / s->cluster);
     double waves = ceil(tiles * s->parts / s->cluster / clusters);
-    double efficiency = streams ? STREAM_EFFICIENCY : sparse ? SPARSE_EFFICIENCY : DENSE_EFFICIENCY;
+    double efficiency = engine ? STREAM_EFFICIENCY : sparse ? SPARSE_EFFICIENCY : DENSE_EFFICIENCY;
     lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
                          .l2_bytes = pulled,
                          .shared_bytes = read + written,
@@ -98,6 +104,14 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
 
 /* ---- candidates */
 
+/* Whether 64 outputs of a tile are neighbours in Y, which the copy engine then stores. */
+static bool stores(const lac_problem *problem, const lac_gather_shape *s)
+{
+    const lac_weight *w = problem->weight;
+    return s->kind != LAC_GATHER_STREAM && problem->options.y_dtype != LAC_DTYPE_F32 && !w->part[LAC_PART_ROW_PERM].data &&
+           (s->height % 64 == 0 || s->groups == 1);
+}
+
 static bool complete(const lac_problem *problem, lac_gather_shape *s)
 {
     s->tiles_a_group = ceil_div(s->height, s->tile_outputs);
@@ -107,8 +121,10 @@ static bool complete(const lac_problem *problem, lac_gather_shape *s)
         s->output_tiles = ceil_div(s->output_tiles, s->cluster) * s->cluster;
     else
         s->token_tiles = ceil_div(s->token_tiles, s->cluster) * s->cluster;
-    int64_t room = (lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES) / (unsigned)lac_gather_stage(s);
-    s->stages = room < MOST_STAGES ? (int)room : MOST_STAGES;
+    int64_t bytes = (int64_t)lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES, stage = lac_gather_stage(s);
+    s->stages = bytes / stage < MOST_STAGES ? (int)(bytes / stage) : MOST_STAGES;
+    s->staging = stores(problem, s) ? 2 : 0; /* what costs no stage */
+    while (s->staging > 0 && s->stages * stage + lac_gather_staging(s->staging) > bytes) --s->staging;
     int64_t turned = ceil_div(problem->weight->k_in, 64) * (lac_gather_turned_ld(problem) / 64); /* blocks of turn.cu */
     return s->stages >= 2 && turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * s->most_stages < INT32_MAX / s->rows;
@@ -144,8 +160,10 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
     shape.height = shared ? g->n : g->unit_n;
     shape.groups = shared ? 1 : g->row_groups;
     shape.most_stages = ceil_div(rows_of(w), shape.rows);
+    shape.boxes = kind == LAC_GATHER_DENSE && in_boxes(w, shape.rows);
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i)
-        for (int cluster = kind == LAC_GATHER_STREAM || tiles[i].outputs == 64 ? 2 : 1; cluster >= 1; --cluster) {
+        for (int cluster = kind == LAC_GATHER_STREAM || (tiles[i].outputs == 64 && !shape.boxes) ? 2 : 1; cluster >= 1;
+             --cluster) {
             shape.tile_outputs = tiles[i].outputs;
             shape.tile_tokens = tiles[i].tokens;
             shape.width = tiles[i].width;

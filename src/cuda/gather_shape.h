@@ -17,6 +17,8 @@ typedef struct lac_gather_shape {
     int rows;                                    /* of X a stage                       */
     int tile_outputs, tile_tokens, width;        /* width: tokens of one product       */
     int stages, cluster, parts;                  /* parts of k                         */
+    bool boxes;                                  /* a stage's rows of X are neighbours: gather_block.cu */
+    int staging;                                 /* halves of Y's way out; 0: directly */
     int64_t height;                              /* outputs that share their rows of X */
     int64_t groups, tiles_a_group, output_tiles; /* of outputs                         */
     int64_t token_tiles;                         /* a multiple of cluster              */
@@ -35,7 +37,11 @@ static inline int lac_gather_stage(const lac_gather_shape *s)
 {
     return (lac_gather_x_stage(s) + lac_gather_w_stage(s) + 1023) / 1024 * 1024;
 }
-static inline unsigned lac_gather_shared(const lac_gather_shape *s) { return (unsigned)(s->stages * lac_gather_stage(s)); }
+static inline int lac_gather_staging(int halves) { return halves * 2 * 8192; } /* 64 x 64 elements for each warpgroup */
+static inline unsigned lac_gather_shared(const lac_gather_shape *s)
+{
+    return (unsigned)(s->stages * lac_gather_stage(s) + lac_gather_staging(s->staging));
+}
 
 /* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes; 0 where the caller's
  * X will do. Only a stream can do with X as it is at times and not at others. */

@@ -3,7 +3,7 @@
  * products and epilogue.
  *
  *   warps 0-7   two warpgroups: the products of a stage, sums in registers, then the tile's epilogue
- *   warps 8-11  gather X row by row with cp.async, row numbers known two stages ahead; one thread fetches W by bulk copies,
+ *   warps 8-11  gather X row by row with cp.async, row numbers known four stages ahead; one thread fetches W by bulk copies,
  *               its share of it for all blocks of the cluster, whose outputs are the same
  *   full[stage]: 128 threads' cp.async, 1 for W and W's bytes.
  *
@@ -38,68 +38,96 @@ __device__ __forceinline__ void lac_copy_slowly(u32 to, const u16 *from, int cou
                  : "memory");
 }
 
-/* This warp's rows of a stage. `rows` of lane i is row i's number. */
-template <bool aligned>
-__device__ __forceinline__ void lac_gather_rows(const lac_gather_args &args, u32 x_stage, int rows, int token_begin, int m)
+/* How this warp's rows of a stage come: all lanes' tokens exist; some may not; X's rows are not aligned to 16 bytes. */
+enum { LAC_WHOLE, LAC_PARTIAL, LAC_SLOWLY };
+
+/* One step: a row, or as many as the lanes have room for. `rows` of lane i is row i's number. Lanes write neighbouring chunks; the
+ * swizzle is in what they read. */
+template <int how>
+__device__ __forceinline__ void lac_gather_step(const lac_gather_args &args, u32 x_stage, int rows, int i, int token_begin, int m)
 {
-    enum { LANES = LAC_TILE_TOKENS / 8 < 32 ? LAC_TILE_TOKENS / 8 : 32, /* a row's, in one step */
+    enum { LANES = LAC_TILE_TOKENS / 8 < 32 ? LAC_TILE_TOKENS / 8 : 32, /* a row's, in one pass */
            PASSES = LAC_TILE_TOKENS / 256 > 1 ? LAC_TILE_TOKENS / 256 : 1 };
-    const int warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31, chunk = lane % LANES, half = lane / LANES;
-    const u32 base = x_stage + chunk / 8 * LAC_X_BLOCK + warp * LAC_WARP_ROWS * 128;
-    const int token = token_begin + chunk * 8, last = (m - 1) & ~7;
+    const int warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31, chunk = lane % LANES, r = i + lane / LANES;
+    const int row = __shfl_sync(0xffffffffu, rows, r), token = token_begin + (chunk ^ (r & 7)) * 8, last = (m - 1) & ~7;
+    const u32 to = x_stage + chunk / 8 * LAC_X_BLOCK + warp * LAC_WARP_ROWS * 128 + (chunk & 7) * 16 + r * 128;
+    const u16 *from = (const u16 *)args.x + (i64)max(row, 0) * args.ldx;
 #pragma unroll
-    for (int i = 0; i < LAC_WARP_ROWS; i += 32 / LANES) {
-        const int r = i + half, row = __shfl_sync(0xffffffffu, rows, r);
-        const u32 to = base + r * 128 + (((u32)chunk & 7) ^ ((u32)r & 7)) * 16;
-        const u16 *from = (const u16 *)args.x + (i64)max(row, 0) * args.ldx;
-#pragma unroll
-        for (int pass = 0; pass < PASSES; pass++) {
-            const int t = token + pass * 256;
-            if (aligned)
-                lac_copy_chunk(to + pass * 4 * LAC_X_BLOCK, from + min(t, last), row < 0 || t >= m);
-            else
-                lac_copy_slowly(to + pass * 4 * LAC_X_BLOCK, from + t, row < 0 ? 0 : m - t);
-        }
+    for (int pass = 0; pass < PASSES; pass++) {
+        const int t = token + pass * 256;
+        if (how == LAC_WHOLE)
+            lac_copy_chunk(to + pass * 4 * LAC_X_BLOCK, from + t, row < 0);
+        else if (how == LAC_PARTIAL)
+            lac_copy_chunk(to + pass * 4 * LAC_X_BLOCK, from + min(t, last), row < 0 || t >= m);
+        else
+            lac_copy_slowly(to + pass * 4 * LAC_X_BLOCK, from + t, row < 0 ? 0 : m - t);
     }
+}
+
+/* This warp's rows of a stage; tells `full` when they are there. */
+__device__ __forceinline__ void lac_gather_rows(const lac_gather_args &args, u32 x_stage, int rows, int token_begin, int m, int how,
+                                                u32 full)
+{
+    enum { STEP = LAC_TILE_TOKENS < 256 ? 256 / LAC_TILE_TOKENS : 1 };
+    if (how == LAC_WHOLE) {
+#pragma unroll
+        for (int i = 0; i < LAC_WARP_ROWS; i += STEP) lac_gather_step<LAC_WHOLE>(args, x_stage, rows, i, token_begin, m);
+    } else if (how == LAC_PARTIAL) {
+#pragma unroll 4
+        for (int i = 0; i < LAC_WARP_ROWS; i += STEP) lac_gather_step<LAC_PARTIAL>(args, x_stage, rows, i, token_begin, m);
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < LAC_WARP_ROWS; i += STEP) lac_gather_step<LAC_SLOWLY>(args, x_stage, rows, i, token_begin, m);
+        lac_async_fence();
+        lac_barrier_arrive(full);
+        return;
+    }
+    lac_barrier_arrive_copies(full);
+}
+
+/* W and X of a stage into a slot that is empty, or will be. */
+__device__ __forceinline__ void lac_produce_stage(const lac_gpu_call &call, const lac_gather_args &args, const lac_walk &now, int rows,
+                                                  bool aligned, u32 stage, u32 full, u32 empty, u32 parity)
+{
+    lac_barrier_wait(empty, parity);
+    if ((threadIdx.x & 127) == 0) {
+        const u32 share = LAC_W_STAGE / LAC_CLUSTER, at = LAC_CLUSTER > 1 ? lac_cluster_rank() * share : 0;
+        const u8 *from = args.weight + (i64)now.stage * LAC_W_STAGE + at;
+        lac_barrier_expect(full, LAC_W_STAGE);
+        if (LAC_CLUSTER > 1)
+            lac_copy_bulk_all(stage + LAC_X_STAGE + at, from, share, full, (u16)((1u << LAC_CLUSTER) - 1));
+        else
+            lac_copy_bulk(stage + LAC_X_STAGE, from, LAC_W_STAGE, full);
+    }
+    const int token = now.item.token_tile * LAC_TILE_TOKENS;
+    const int how = !aligned ? LAC_SLOWLY : token + LAC_TILE_TOKENS <= call.m ? LAC_WHOLE : LAC_PARTIAL;
+    lac_gather_rows(args, stage, rows, token, call.m, how, full);
 }
 
 __device__ __forceinline__ void lac_produce(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty)
 {
+    enum { AHEAD = 4 }; /* each stage's row numbers in a register of their own: a move would wait for its load */
     const bool aligned = ((u64)args.x | (u64)args.ldx * 2) % 16 == 0;
     lac_walk now = lac_walk_begin(args), ahead = now;
-    int next = lac_rows_ahead(args, ahead), later = lac_rows_ahead(args, ahead);
+    int rows[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) rows[i] = lac_rows_ahead(args, ahead);
     u32 slot = 0, parity = 1;
-    while (now.more) {
-        const u32 stage = stages + slot * LAC_STAGE, barrier = full + 8 * slot;
-        const int rows = next;
-        next = later;
-        later = lac_rows_ahead(args, ahead);
-        lac_barrier_wait(empty + 8 * slot, parity);
-        if ((threadIdx.x & 127) == 0) {
-            const u32 share = LAC_W_STAGE / LAC_CLUSTER, at = LAC_CLUSTER > 1 ? lac_cluster_rank() * share : 0;
-            const u8 *from = args.weight + (i64)now.stage * LAC_W_STAGE + at;
-            lac_barrier_expect(barrier, LAC_W_STAGE);
-            if (LAC_CLUSTER > 1)
-                lac_copy_bulk_all(stage + LAC_X_STAGE + at, from, share, barrier, (u16)((1u << LAC_CLUSTER) - 1));
-            else
-                lac_copy_bulk(stage + LAC_X_STAGE, from, LAC_W_STAGE, barrier);
+    for (;;) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            if (!now.more) return;
+            lac_produce_stage(call, args, now, rows[i], aligned, stages + slot * LAC_STAGE, full + 8 * slot, empty + 8 * slot, parity);
+            rows[i] = lac_rows_ahead(args, ahead);
+            if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
+            now.stage++;
+            lac_walk_settle(args, now);
         }
-        const int token = now.item.token_tile * LAC_TILE_TOKENS;
-        if (aligned) {
-            lac_gather_rows<true>(args, stage, rows, token, call.m);
-            lac_barrier_arrive_copies(barrier);
-        } else {
-            lac_gather_rows<false>(args, stage, rows, token, call.m);
-            lac_async_fence();
-            lac_barrier_arrive(barrier);
-        }
-        if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
-        now.stage++;
-        lac_walk_settle(args, now);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(384, 1) lac_gather(const lac_gpu_call call, const lac_gather_args args)
+extern "C" __global__ void __launch_bounds__(384, 1)
+    lac_gather(const lac_gpu_call call, const lac_gather_args args, const __grid_constant__ lac_tensor_map y_map)
 {
     extern __shared__ __align__(1024) u8 memory[];
     __shared__ __align__(8) u64 barriers[2 * LAC_STAGES];
@@ -110,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) lac_gather(const lac_gpu_ca
         lac_produce(call, args, stages, full, empty);
     } else {
         lac_registers_more<224>();
-        lac_consume(call, args, stages, full, empty);
+        lac_consume(call, args, stages, full, empty, &y_map);
     }
     if (LAC_CLUSTER > 1) lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */
 }

@@ -12,7 +12,7 @@ typedef struct lac_gather_args {
     long long ldx;
     int output_tiles, token_tiles; /* one of them a multiple of LAC_CLUSTER                                  */
     int band;                      /* tiles of outputs that are walked together, so that L2 keeps them       */
-    int reserved;
+    int stores_y;                  /* Y is such that the copy engine can store it                            */
 } lac_gather_args;
 
 #endif

@@ -1,4 +1,5 @@
-/* tensor_copy.cuh - boxes of a matrix into shared memory by the tensor copy engine (sm_90 and later). Used by stream.cu. */
+/* tensor_copy.cuh - boxes of a matrix into shared memory and out of it by the tensor copy engine (sm_90 and later). Used by stream.cu and
+ * gather_store.cuh. */
 #ifndef LAC_CUDA_KERNELS_TENSOR_COPY_CUH
 #define LAC_CUDA_KERNELS_TENSOR_COPY_CUH
 
@@ -23,6 +24,24 @@ __device__ __forceinline__ void lac_copy_tensor(u32 to, const lac_tensor_map *ma
                      "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
                      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"((u16)mask)
                      : "memory");
+}
+
+/* Starts the copy of a box out of this block's shared memory to (x, y). What was written there by others than the copy engine must
+ * have been fenced for it. */
+__device__ __forceinline__ void lac_store_tensor(u32 from, const lac_tensor_map *map, int x, int y)
+{
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(x), "r"(y),
+                 "r"(from)
+                 : "memory");
+}
+
+/* Closes the group of this thread's stores since the last one; an empty group is allowed. */
+__device__ __forceinline__ void lac_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+/* Waits until shared memory of all but the last `pending` groups of this thread may be written again. */
+template <int pending> __device__ __forceinline__ void lac_store_wait_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 }
 
 #endif

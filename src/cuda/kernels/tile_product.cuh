@@ -13,6 +13,7 @@
  * 8j + 2q + e. A warpgroup has LAC_BLOCKS blocks of 64 outputs x LAC_N tokens.
  *
  * Constants: LAC_ROWS of X a stage (32, 64), LAC_TILE_OUTPUTS (64, 128, 256), LAC_TILE_TOKENS, LAC_N (64, 128, 256), LAC_STAGES, LAC_CLUSTER (1, 2, 4),
+ * LAC_STORES_Y (Y leaves by the copy engine, gather_store.cuh) and LAC_STAGING_HALVES,
  * LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PARTS (1: k is not split), and those of
  * epilogue.cuh. */
 #ifndef LAC_CUDA_KERNELS_TILE_PRODUCT_CUH
@@ -23,6 +24,7 @@
 #include "epilogue.cuh"
 #include "gather_arguments.h"
 #include "gather_copy.cuh"
+#include "gather_store.cuh"
 #include "pipeline.cuh"
 #include "wgmma.cuh"
 #include "wgmma_tile.cuh"
@@ -222,6 +224,45 @@ __device__ __forceinline__ void lac_block_write(const lac_gpu_call &call, float 
     }
 }
 
+#if LAC_STORES_Y
+/* A warpgroup's part of a tile to Y through its two halves of `staging`. */
+__device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const lac_gather_args &args, const lac_item &item,
+                                               const lac_outputs &outputs, float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 staging,
+                                               const lac_tensor_map *map)
+{
+    const int token = item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N), q = threadIdx.x & 3;
+    const bool leads = (threadIdx.x & 127) == 0;
+    enum { PARTS = LAC_N / 64, PENDING = LAC_STAGING_HALVES > 1 && LAC_BLOCKS * PARTS % 2 == 0 };
+#pragma unroll
+    for (int b = 0; b < LAC_BLOCKS; b++)
+#pragma unroll
+        for (int part = 0; part < PARTS; part++) {
+            const u32 half = staging + (b * PARTS + part) % LAC_STAGING_HALVES * LAC_STAGING_HALF;
+            u32 word[16];
+#pragma unroll
+            for (int i = 0; i < 16; i++) {
+                const int h = i & 1, at = part * 32 + (i >> 1) * 4 + h * 2, t = token + part * 64 + (i >> 1) * 8 + 2 * q;
+                float pair[2] = {sum[b][at], sum[b][at + 1]};
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+#if LAC_HAS_RESIDUAL
+                    if (outputs.place[b][h] >= 0 && t + e < call.m)
+#endif
+                        pair[e] = lac_finish(call, t + e, outputs.place[b][h], pair[e], outputs.bias[b][h]);
+                word[i] = lac_pack(pair[0], pair[1]);
+            }
+            if (leads) lac_store_wait_read<PENDING>();
+            lac_warpgroup_sync();
+            lac_stage_half(half, word);
+            lac_async_fence();
+            lac_warpgroup_sync();
+            const int output = lac_places_of(args, item, b)[0]; /* of the first warp, which leads */
+            if (leads && output >= 0) lac_store_half(half, map, output, token + part * 64);
+            if (leads) lac_store_commit();
+        }
+}
+#endif
+
 /* A warpgroup's part of a tile to Y. */
 __device__ __forceinline__ void lac_tile_write(const lac_gpu_call &call, const lac_gather_args &args, const lac_item &item,
                                                const lac_outputs &outputs, float (&sum)[LAC_BLOCKS][LAC_SUMS])
@@ -285,8 +326,9 @@ __device__ __forceinline__ i64 lac_partial_at(const lac_gather_args &args, const
     return (tile * LAC_PARTS + part) * (LAC_BLOCKS * LAC_SUMS * 256) + threadIdx.x;
 }
 
-/* What the two warpgroups of consumers do. */
-__device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty)
+/* What the two warpgroups of consumers do. `y_map` is Y for the copy engine where LAC_STORES_Y is set. */
+__device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty,
+                                            const lac_tensor_map *y_map = nullptr)
 {
     u32 slot = 0, parity = 0;
     lac_item item, next;
@@ -304,7 +346,16 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
         u32 before = slot;
 #endif
         for (int stage = item.begin; stage < item.end; stage++) {
+#if LAC_SPARSE
             lac_barrier_wait(full + 8 * slot, parity);
+#else
+            const bool late = !lac_barrier_test(full + 8 * slot, parity);
+            if (late) { /* the stage before goes back at once, so that its successor is on its way meanwhile */
+                lac_wgmma_wait<0>();
+                if (stage > item.begin) lac_stage_release(empty, before);
+                lac_barrier_wait(full + 8 * slot, parity);
+            }
+#endif
             if (LAC_GATHERS) lac_async_fence(); /* the copy engine's writes need none */
             lac_stage_products(sum, stages + slot * LAC_STAGE, threadIdx.x >> 7);
 #if LAC_SPARSE
@@ -313,8 +364,10 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             lac_wgmma_wait<0>();
             lac_stage_release(empty, slot);
 #else
-            lac_wgmma_wait<1>();
-            if (stage > item.begin) lac_stage_release(empty, before);
+            if (!late) {
+                lac_wgmma_wait<1>();
+                if (stage > item.begin) lac_stage_release(empty, before);
+            }
             before = slot;
 #endif
             if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
@@ -333,10 +386,19 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
         for (int b = 0; b < LAC_BLOCKS; b++)
 #pragma unroll
             for (int i = 0; i < LAC_SUMS; i++) args.partial[at + (b * LAC_SUMS + i) * 256] = sum[b][i];
+#elif LAC_STORES_Y
+        if (args.stores_y)
+            lac_tile_store(call, args, item, outputs, sum,
+                           stages + LAC_STAGES * LAC_STAGE + (threadIdx.x >> 7) * (LAC_STAGING_HALVES * LAC_STAGING_HALF), y_map);
+        else
+            lac_tile_write(call, args, item, outputs, sum);
 #else
         lac_tile_write(call, args, item, outputs, sum);
 #endif
     }
+#if LAC_STORES_Y
+    if ((threadIdx.x & 127) == 0) lac_store_wait_read<0>(); /* the block's memory is given up with its last thread */
+#endif
 }
 
 /* Barriers in place, and everybody of the cluster knows. `copies` arrivals fill a stage beside the announced bytes. */
