@@ -70,7 +70,7 @@ static int cluster_of(const lac_gather_shape *s, int program)
 }
 
 /* Parts are added up by another kernel, which writes Y itself. */
-static bool stores_y(const lac_gather_shape *s) { return s->staging > 0 && s->parts == 1; }
+static bool stores_y(const lac_gather_shape *s) { return s->staging && s->parts == 1; }
 
 static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_gather_shape *s, int program)
 {
@@ -88,8 +88,8 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_CLUSTER", cluster_of(s, program));
     lac_cuda_request_define(request, "LAC_SPARSE", lac_gather_is_sparse(s));
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
+    lac_cuda_request_define(request, "LAC_PAIRED", s->paired);
     lac_cuda_request_define(request, "LAC_STORES_Y", stores_y(s));
-    lac_cuda_request_define(request, "LAC_STAGING_HALVES", s->staging);
 }
 
 /* Which program each request is. */
@@ -166,7 +166,7 @@ static lac_status upload(const lac_device *device, const lac_gather_tiled *t, ga
     if (!status)
         status = lac_cuda_upload(device, "rows that the weight selects", t->index,
                                  stages * (uint64_t)s->rows * sizeof *t->index, &state->index);
-    if (!status) status = lac_cuda_upload(device, "stages of each tile", t->range, tiles * 2 * sizeof *t->range, &state->range);
+    if (!status) status = lac_cuda_upload(device, "stages of each tile", t->range, tiles * 4 * sizeof *t->range, &state->range);
     if (!status)
         status = lac_cuda_upload(device, "places of the outputs", t->output,
                                  tiles * (uint64_t)s->tile_outputs * sizeof *t->output, &state->output);

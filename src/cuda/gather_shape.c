@@ -6,14 +6,17 @@
 #include "core/dtype.h"
 #include "format/weight.h"
 
-enum { MOST_STAGES = 12, MOST_PARTS = 8, LEAST_HEIGHT = 16, BARRIER_BYTES = 1024 };
+enum { MOST_STAGES = 12, MOST_PARTS = 8, LEAST_HEIGHT = 16, BARRIER_BYTES = 1024, LEAST_BESIDE = 4 };
 
 /* A tile's epilogue, which no copy hides, and the first stages of a block. */
 static const double TILE_SECONDS = 2.5e-6, FILL_SECONDS = 3.0e-6;
 
 /* Of the bound's rate, what the kernels reached on an H200. The rate of L2 is that of cp.async, which the copy engine of the
  * streaming kernel exceeds. */
-static const double DENSE_EFFICIENCY = 0.93, SPARSE_EFFICIENCY = 0.97, STREAM_EFFICIENCY = 1.15;
+static const double DENSE_EFFICIENCY = 1.07, SPARSE_EFFICIENCY = 1.12, STREAM_EFFICIENCY = 1.15;
+
+/* A copy of 512 bytes by a warp's cp.async occupies shared memory for 12 clocks. */
+static const double CP_ASYNC_PORT = 3.0;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -71,21 +74,23 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
 {
     const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
     const lac_plan_options *o = &problem->options;
-    double tiles = (double)s->token_tiles * (double)s->output_tiles, stages = tiles * (double)s->most_stages;
+    double tiles = (double)s->token_tiles * (double)s->output_tiles, stages = tiles * s->usual_stages;
+    /* Of a pair, each warpgroup multiplies its own row group's stages only, and only their W comes. */
+    double own = s->paired ? (double)rows_of(problem->weight) / s->rows / s->usual_stages : 1.0;
     bool streams = s->kind == LAC_GATHER_STREAM, engine = streams || s->boxes, sparse = lac_gather_is_sparse(s);
     double pulled = stages * (lac_gather_x_stage(s) / (streams ? (double)s->cluster : 1.0) +
-                              lac_gather_w_stage(s) / (streams ? 1.0 : (double)s->cluster));
+                              own * lac_gather_w_stage(s) / (streams ? 1.0 : (double)s->cluster));
     double x_bytes = (double)problem->m * (double)problem->weight->k_in * 2.0;
-    double w_bytes = (double)s->output_tiles * (double)s->most_stages * lac_gather_w_stage(s);
+    double w_bytes = (double)s->output_tiles * s->usual_stages * own * lac_gather_w_stage(s);
     double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
     double partial = s->parts > 1 ? tiles * s->parts * s->tile_outputs * s->tile_tokens * 4.0 : 0.0;
     bool as_is = engine && (o->x_layout == LAC_LAYOUT_TOKEN_MAJOR ? problem->weight->k_in : problem->m) % 8 == 0;
     double turned = as_is ? 0.0 : 2.0 * (double)lac_gather_turned_bytes(problem);
-    /* Each warpgroup reads W's rows once for each product and X's rows once for each 64 outputs; the tensor cores' reads go
-     * on beside the copies' writes about half of the time. */
-    double read = 0.5 * stages *
+    /* Copies and tensor cores share the port of shared memory. Each warpgroup reads W's rows once for each product and X's rows
+     * once for each 64 outputs; cp.async takes the port for three times its bytes, the copy engine for once. */
+    double read = stages * own *
                   (s->tile_outputs / 64.0 * lac_gather_x_stage(s) + (double)s->tile_tokens / s->width * lac_gather_w_stage(s));
-    double written = stages * (lac_gather_x_stage(s) + lac_gather_w_stage(s));
+    double written = stages * ((engine ? 1.0 : CP_ASYNC_PORT) * lac_gather_x_stage(s) + own * lac_gather_w_stage(s));
     double clusters = floor((double)rates->multiprocessors / s->cluster);
     double waves = ceil(tiles * s->parts / s->cluster / clusters);
     double efficiency = engine ? STREAM_EFFICIENCY : sparse ? SPARSE_EFFICIENCY : DENSE_EFFICIENCY;
@@ -93,7 +98,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                          .l2_bytes = pulled,
                          .shared_bytes = read + written,
                          .instructions = stages * (s->rows * 8 + 200),
-                         .mma_flops = stages * 2.0 * s->tile_outputs * s->tile_tokens * s->rows * (sparse ? 0.56 : 1.0),
+                         .mma_flops = stages * own * 2.0 * s->tile_outputs * s->tile_tokens * s->rows * (sparse ? 0.56 : 1.0),
                          .blocks = tiles * s->parts,
                          .blocks_at_once = clusters * s->cluster,
                          .fill_seconds = turned / rates->memory + waves * TILE_SECONDS + FILL_SECONDS,
@@ -112,10 +117,21 @@ static bool stores(const lac_problem *problem, const lac_gather_shape *s)
            (s->height % 64 == 0 || s->groups == 1);
 }
 
-static bool complete(const lac_problem *problem, lac_gather_shape *s)
+bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
 {
+    const lac_geometry *g = &problem->weight->geometry;
+    int64_t rows = rows_of(problem->weight), both = 2 * rows < g->k ? 2 * rows : g->k;
+    double density = g->k > 0 ? (double)rows / (double)g->k : 0.0;
+    s->boxes = s->kind == LAC_GATHER_DENSE && in_boxes(problem->weight, s->rows);
+    if (s->paired && (s->kind != LAC_GATHER_DENSE || s->height > 64 || s->groups < 2 || (s->boxes && g->k % s->rows)))
+        return false;
+    /* A cluster pays where X is shared, or where W is and the copies of X are bound by L2: elsewhere blocks lose more by waiting
+     * for each other than they save. */
+    if (s->cluster > 1 && s->kind != LAC_GATHER_STREAM && (s->boxes || s->tile_outputs > 64)) return false;
+    s->most_stages = ceil_div(s->paired ? both : rows, s->rows);
+    s->usual_stages = s->paired ? fmax(1.0, (double)g->k * density * (2.0 - density) / s->rows) : (double)s->most_stages;
     s->tiles_a_group = ceil_div(s->height, s->tile_outputs);
-    s->output_tiles = s->groups * s->tiles_a_group;
+    s->output_tiles = s->paired ? ceil_div(s->groups, 2) : s->groups * s->tiles_a_group;
     s->token_tiles = ceil_div(problem->m, s->tile_tokens);
     if (s->kind == LAC_GATHER_STREAM)
         s->output_tiles = ceil_div(s->output_tiles, s->cluster) * s->cluster;
@@ -123,8 +139,9 @@ static bool complete(const lac_problem *problem, lac_gather_shape *s)
         s->token_tiles = ceil_div(s->token_tiles, s->cluster) * s->cluster;
     int64_t bytes = (int64_t)lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES, stage = lac_gather_stage(s);
     s->stages = bytes / stage < MOST_STAGES ? (int)(bytes / stage) : MOST_STAGES;
-    s->staging = stores(problem, s) ? 2 : 0; /* what costs no stage */
-    while (s->staging > 0 && s->stages * stage + lac_gather_staging(s->staging) > bytes) --s->staging;
+    int64_t beside = (bytes - LAC_GATHER_STAGING) / stage;
+    s->staging = stores(problem, s) && beside >= LEAST_BESIDE;
+    if (s->staging && beside < s->stages) s->stages = (int)beside;
     int64_t turned = ceil_div(problem->weight->k_in, 64) * (lac_gather_turned_ld(problem) / 64); /* blocks of turn.cu */
     return s->stages >= 2 && turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * s->most_stages < INT32_MAX / s->rows;
@@ -132,8 +149,8 @@ static bool complete(const lac_problem *problem, lac_gather_shape *s)
 
 static void consider(const lac_problem *problem, lac_gather_shape shape, bool *found, lac_gather_shape *best, lac_cost *cost)
 {
+    if (!lac_gather_shape_complete(problem, &shape)) return;
     int64_t most = shape.most_stages < MOST_PARTS ? shape.most_stages : MOST_PARTS;
-    if (!complete(problem, &shape)) return;
     for (int parts = 1; parts == 1 || parts <= most; ++parts) {
         shape.parts = parts;
         lac_cost now = cost_of(problem, &shape);
@@ -146,12 +163,12 @@ static void consider(const lac_problem *problem, lac_gather_shape shape, bool *f
 
 bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost)
 {
-    /* Outputs x tokens of a tile, and tokens of one product. Both warpgroups have all tokens, or half of them each where there
-     * are only 64 outputs. A cluster pays where X is shared, or where W is and the copies of X are bound by L2 (64 outputs):
-     * elsewhere blocks lose more by waiting for each other than they save. */
+    /* Outputs x tokens of a tile, tokens of one product, and whether two row groups of up to 64 outputs share it. Both
+     * warpgroups have all tokens, or half of them each where there are only 64 outputs. */
     static const struct {
-        int outputs, tokens, width;
-    } tiles[] = {{128, 256, 256}, {64, 512, 256}, {128, 128, 128}, {64, 256, 128}, {128, 64, 64}, {64, 128, 64}};
+        int outputs, tokens, width, paired;
+    } tiles[] = {{128, 256, 256, 0}, {64, 512, 256, 0},  {128, 128, 128, 0}, {64, 256, 128, 0}, {128, 64, 64, 0},
+                 {64, 128, 64, 0},   {128, 256, 256, 1}, {128, 128, 128, 1}, {256, 128, 128, 0}};
     const lac_weight *w = problem->weight;
     const lac_geometry *g = &w->geometry;
     if (problem->m == 0 || g->n == 0 || !takes(w, kind)) return false;
@@ -159,11 +176,9 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
     lac_gather_shape shape = {.kind = kind, .rows = 64, .parts = 1};
     shape.height = shared ? g->n : g->unit_n;
     shape.groups = shared ? 1 : g->row_groups;
-    shape.most_stages = ceil_div(rows_of(w), shape.rows);
-    shape.boxes = kind == LAC_GATHER_DENSE && in_boxes(w, shape.rows);
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i)
-        for (int cluster = kind == LAC_GATHER_STREAM || (tiles[i].outputs == 64 && !shape.boxes) ? 2 : 1; cluster >= 1;
-             --cluster) {
+        for (int cluster = 2; cluster >= 1; --cluster) {
+            shape.paired = tiles[i].paired;
             shape.tile_outputs = tiles[i].outputs;
             shape.tile_tokens = tiles[i].tokens;
             shape.width = tiles[i].width;

@@ -17,12 +17,14 @@ typedef struct lac_gather_shape {
     int rows;                                    /* of X a stage                       */
     int tile_outputs, tile_tokens, width;        /* width: tokens of one product       */
     int stages, cluster, parts;                  /* parts of k                         */
+    bool paired;                                 /* a tile has two row groups of up to 64 outputs */
     bool boxes;                                  /* a stage's rows of X are neighbours: gather_block.cu */
-    int staging;                                 /* halves of Y's way out; 0: directly */
+    bool staging;                                /* Y leaves through shared memory     */
     int64_t height;                              /* outputs that share their rows of X */
-    int64_t groups, tiles_a_group, output_tiles; /* of outputs                         */
+    int64_t groups, tiles_a_group, output_tiles; /* of outputs; paired: two groups a tile */
     int64_t token_tiles;                         /* a multiple of cluster              */
     int64_t most_stages;                         /* of a tile of outputs               */
+    double usual_stages;                         /* paired: as many as two independent choices have */
 } lac_gather_shape;
 
 /* Bytes that gather.cu counts the same way. */
@@ -37,10 +39,10 @@ static inline int lac_gather_stage(const lac_gather_shape *s)
 {
     return (lac_gather_x_stage(s) + lac_gather_w_stage(s) + 1023) / 1024 * 1024;
 }
-static inline int lac_gather_staging(int halves) { return halves * 2 * 8192; } /* 64 x 64 elements for each warpgroup */
+enum { LAC_GATHER_STAGING = 2 * 2 * 8192 }; /* two halves of 64 x 64 elements for each warpgroup */
 static inline unsigned lac_gather_shared(const lac_gather_shape *s)
 {
-    return (unsigned)(s->stages * lac_gather_stage(s) + lac_gather_staging(s->staging));
+    return (unsigned)(s->stages * lac_gather_stage(s) + (s->staging ? LAC_GATHER_STAGING : 0));
 }
 
 /* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes; 0 where the caller's
@@ -48,6 +50,8 @@ static inline unsigned lac_gather_shared(const lac_gather_shape *s)
 static inline int64_t lac_gather_turned_ld(const lac_problem *problem) { return (problem->m + 63) / 64 * 64; }
 uint64_t lac_gather_turned_bytes(const lac_problem *problem);
 
+/* Fills in what follows from kind, rows, tile, width, cluster, paired, height and groups; false when the kernel cannot run so. */
+bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *shape);
 /* The shape that the model likes best; false when the kernel cannot take the problem. */
 bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost);
 

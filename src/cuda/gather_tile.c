@@ -32,6 +32,7 @@ typedef struct tiler {
     const lac_gather_shape *shape;
     uint32_t *units;
     int32_t *columns; /* [most_stages * rows] stored columns in the order of the slots; -1: none */
+    int32_t *pair;    /* [2][most_stages * rows] of a pair's row groups, each by itself        */
     int32_t *slot_of; /* [k] the slot of a stored column                                       */
     float *values;    /* of one row */
     uint32_t *row_columns;
@@ -39,26 +40,57 @@ typedef struct tiler {
 
 static bool shares_all(const lac_weight *w) { return w->pattern.family == LAC_FAMILY_ELEMENT; }
 
-/* The columns that row group `group` selects, in slots; returns how many slots there are. */
-static int64_t select_columns(tiler *t, int64_t group)
+/* The columns that row group `group` selects; returns how many. A group of V:N:M starts at a multiple of four, whatever the one
+ * before it has. */
+static int64_t list_columns(tiler *t, int64_t group, int32_t *columns)
 {
     const lac_geometry *g = &t->weight->geometry;
     int64_t slots = 0;
     if (shares_all(t->weight)) {
-        for (int64_t c = 0; c < g->k; ++c) t->columns[slots++] = (int32_t)c;
+        for (int64_t c = 0; c < g->k; ++c) columns[slots++] = (int32_t)c;
+        return slots;
+    }
+    int64_t count = lac_weight_units(t->weight, group, t->units);
+    for (int64_t i = 0; i < count; ++i) {
+        int64_t inputs = lac_geometry_inputs(g, t->units[i]);
+        if (lac_gather_is_sparse(t->shape) && slots % 4 && t->units[i] / g->group_m != t->units[i - 1] / g->group_m)
+            while (slots % 4) columns[slots++] = -1;
+        for (int64_t j = 0; j < inputs; ++j) columns[slots++] = (int32_t)(t->units[i] * g->unit_k + j);
+    }
+    return slots;
+}
+
+/* The slots of a tile. */
+typedef struct slots {
+    int64_t count;
+    int64_t first_end, second_begin; /* of a pair */
+} slots;
+
+/* Columns of the row group, or of two: those that only the first has, those that both have, those that only the second has. Each
+ * list ascends. */
+static slots select_columns(tiler *t, int64_t group)
+{
+    slots s = {0};
+    if (!t->shape->paired || group + 1 >= t->shape->groups) {
+        s.count = s.first_end = s.second_begin = list_columns(t, group, t->columns);
     } else {
-        int64_t count = lac_weight_units(t->weight, group, t->units);
-        for (int64_t i = 0; i < count; ++i) {
-            int64_t inputs = lac_geometry_inputs(g, t->units[i]);
-            /* A group of V:N:M starts at a multiple of four, whatever the one before it has. */
-            if (lac_gather_is_sparse(t->shape) && slots % 4 && t->units[i] / g->group_m != t->units[i - 1] / g->group_m)
-                while (slots % 4) t->columns[slots++] = -1;
-            for (int64_t j = 0; j < inputs; ++j) t->columns[slots++] = (int32_t)(t->units[i] * g->unit_k + j);
+        int32_t *first = t->pair, *second = t->pair + t->shape->most_stages * t->shape->rows;
+        int64_t counts[2] = {list_columns(t, group, first), list_columns(t, group + 1, second)};
+        for (int pass = 0; pass < 3; ++pass) {
+            if (pass == 1) s.second_begin = s.count;
+            for (int64_t a = 0, b = 0; a < counts[0] || b < counts[1];) {
+                int64_t of_a = a < counts[0] ? first[a] : INT32_MAX, of_b = b < counts[1] ? second[b] : INT32_MAX;
+                int which = of_a < of_b ? 0 : of_a > of_b ? 2 : 1;
+                if (which == pass) t->columns[s.count++] = (int32_t)(which == 2 ? of_b : of_a);
+                a += which <= 1;
+                b += which >= 1;
+            }
+            if (pass == 1) s.first_end = s.count;
         }
     }
-    for (int64_t i = 0; i < slots; ++i)
+    for (int64_t i = 0; i < s.count; ++i)
         if (t->columns[i] >= 0) t->slot_of[t->columns[i]] = (int32_t)i;
-    return slots;
+    return s;
 }
 
 static uint16_t bits_of(const lac_weight *w, float value)
@@ -108,56 +140,77 @@ static void fill_sparse(const tiler *t, const lac_weight_row *row, int place, in
     }
 }
 
-/* A tile of outputs: stored rows from `begin` on, `rows` of them. */
-static void fill_tile(tiler *t, int64_t tile, int64_t begin, int64_t rows, int64_t slots, lac_gather_tiled *out)
+/* Outputs [first, first + stored_rows) of a tile: stored rows from `begin` on; up to `end` padding follows. */
+static void fill_outputs(tiler *t, int64_t tile, int first, int end, int64_t begin, int64_t stored_rows, int64_t slot_count,
+                         uint8_t *stages, lac_gather_tiled *out)
 {
     const lac_gather_shape *s = t->shape;
-    const uint32_t *row_perm = t->weight->part[LAC_PART_ROW_PERM].data, *col_perm = t->weight->part[LAC_PART_COL_PERM].data;
-    int64_t first = out->stage_count, count = (slots + s->rows - 1) / s->rows;
+    const uint32_t *row_perm = t->weight->part[LAC_PART_ROW_PERM].data;
+    lac_weight_row row = {t->values, t->row_columns, 0};
+    for (int r = first; r < end; ++r) {
+        int32_t *place = &out->output[tile * s->tile_outputs + r];
+        int64_t stored = begin + r - first;
+        *place = -1;
+        if (r - first >= stored_rows) {
+            lac_weight_row none = {0};
+            if (lac_gather_is_sparse(s))
+                fill_sparse(t, &none, r, slot_count, stages); /* its positions must be legal all the same */
+            continue;
+        }
+        *place = (int32_t)(row_perm ? row_perm[stored] : stored);
+        lac_weight_row before = row;
+        lac_weight_decode_row(t->weight, stored, r > first && !lac_gather_is_sparse(s) ? &before : NULL, t->units, &row);
+        if (lac_gather_is_sparse(s))
+            fill_sparse(t, &row, r, slot_count, stages);
+        else
+            fill_dense(t, &row, r, stages);
+    }
+}
+
+/* The stages of a tile, zeroed, and the rows of X that they read; returns the first one's W. */
+static uint8_t *begin_tile(const tiler *t, int64_t tile, const slots *selected, lac_gather_tiled *out)
+{
+    const lac_gather_shape *s = t->shape;
+    const uint32_t *col_perm = t->weight->part[LAC_PART_COL_PERM].data;
+    int64_t first = out->stage_count, count = (selected->count + s->rows - 1) / s->rows;
+    int32_t *range = out->range + 2 * tile, *own = out->range + 2 * (s->output_tiles + tile);
     out->stage_count += count;
-    out->range[2 * tile] = (int32_t)first;
-    out->range[2 * tile + 1] = (int32_t)out->stage_count;
+    range[0] = (int32_t)first;
+    range[1] = (int32_t)out->stage_count;
+    own[0] = (int32_t)(first + (selected->first_end + s->rows - 1) / s->rows);
+    own[1] = (int32_t)(first + selected->second_begin / s->rows);
     uint8_t *stages = out->stages + first * lac_gather_w_stage(s);
     memset(stages, 0, (size_t)(count * lac_gather_w_stage(s)));
     int32_t *index = out->index + first * s->rows;
     for (int64_t i = 0; i < count * s->rows; ++i) {
-        int32_t column = i < slots ? t->columns[i] : -1;
-        index[i] = column >= 0 && col_perm ? (int32_t)col_perm[column] : column;
+        int32_t column = i < selected->count ? t->columns[i] : -1;
+        index[i] = column < 0 ? 0 : col_perm ? (int32_t)col_perm[column] : column;
     }
-    lac_weight_row row = {t->values, t->row_columns, 0};
-    for (int r = 0; r < s->tile_outputs; ++r) {
-        int32_t *place = &out->output[tile * s->tile_outputs + r];
-        *place = -1;
-        if (r >= rows) {
-            lac_weight_row none = {0};
-            if (lac_gather_is_sparse(s)) fill_sparse(t, &none, r, slots, stages); /* its positions must be legal nevertheless */
-            continue;
-        }
-        *place = (int32_t)(row_perm ? row_perm[begin + r] : begin + r);
-        lac_weight_row before = row;
-        lac_weight_decode_row(t->weight, begin + r, r > 0 && !lac_gather_is_sparse(s) ? &before : NULL, t->units, &row);
-        if (lac_gather_is_sparse(s))
-            fill_sparse(t, &row, r, slots, stages);
-        else
-            fill_dense(t, &row, r, stages);
-    }
+    return stages;
 }
 
 static void fill(tiler *t, lac_gather_tiled *out)
 {
     const lac_geometry *g = &t->weight->geometry;
     const lac_gather_shape *s = t->shape;
-    for (int64_t group = 0; group < s->groups; ++group) {
-        int64_t rows = shares_all(t->weight) ? g->n : lac_geometry_rows(g, group);
-        int64_t slots = select_columns(t, group), begin = group * s->height;
-        for (int64_t i = 0; i < s->tiles_a_group; ++i) {
-            int64_t at = i * s->tile_outputs, left = rows - at;
-            fill_tile(t, group * s->tiles_a_group + i, begin + at, left < 0 ? 0 : left, slots, out);
+    int64_t tile = 0, groups_a_tile = s->paired ? 2 : 1;
+    int height = s->tile_outputs / (int)groups_a_tile; /* outputs of a row group in one tile */
+    for (int64_t group = 0; group < s->groups; group += groups_a_tile) {
+        slots selected = select_columns(t, group);
+        for (int64_t i = 0; i < s->tiles_a_group; ++i, ++tile) {
+            uint8_t *stages = begin_tile(t, tile, &selected, out);
+            for (int half = 0; half < groups_a_tile; ++half) {
+                int64_t which = group + half, at = i * s->tile_outputs;
+                int64_t rows = which >= s->groups ? 0 : shares_all(t->weight) ? g->n : lac_geometry_rows(g, which);
+                fill_outputs(t, tile, half * height, (half + 1) * height, which * s->height + at, rows > at ? rows - at : 0,
+                             selected.count, stages, out);
+            }
         }
     }
-    for (int64_t tile = s->groups * s->tiles_a_group; tile < s->output_tiles; ++tile) { /* a cluster's, beyond the last */
-        out->range[2 * tile] = out->range[2 * tile - 2];
-        out->range[2 * tile + 1] = out->range[2 * tile - 1];
+    for (; tile < s->output_tiles; ++tile) { /* a cluster's, beyond the last */
+        memcpy(&out->range[2 * tile], &out->range[2 * tile - 2], 2 * sizeof *out->range);
+        memcpy(&out->range[2 * (s->output_tiles + tile)], &out->range[2 * (s->output_tiles + tile) - 2],
+               2 * sizeof *out->range);
         for (int r = 0; r < s->tile_outputs; ++r) out->output[tile * s->tile_outputs + r] = -1;
     }
 }
@@ -166,6 +219,7 @@ static void release_tiler(tiler *t)
 {
     lac_release(t->units);
     lac_release(t->columns);
+    lac_release(t->pair);
     lac_release(t->slot_of);
     lac_release(t->values);
     lac_release(t->row_columns);
@@ -178,15 +232,16 @@ static lac_status allocate_all(const lac_gather_shape *s, tiler *t, lac_gather_t
     uint64_t stages = (uint64_t)(s->output_tiles * s->most_stages), bytes = stages * (uint64_t)lac_gather_w_stage(s);
     t->units = lac_allocate((uint64_t)g->selected * sizeof *t->units);
     t->columns = lac_allocate(most * sizeof *t->columns);
+    t->pair = lac_allocate(2 * most * sizeof *t->pair);
     t->slot_of = lac_allocate((uint64_t)g->k * sizeof *t->slot_of);
     t->values = lac_allocate(capacity * sizeof *t->values);
     t->row_columns = lac_allocate(capacity * sizeof *t->row_columns);
     out->stages = lac_allocate(bytes);
     out->index = lac_allocate(stages * (uint64_t)s->rows * sizeof *out->index);
-    out->range = lac_allocate((uint64_t)s->output_tiles * 2 * sizeof *out->range);
+    out->range = lac_allocate((uint64_t)s->output_tiles * 4 * sizeof *out->range);
     out->output = lac_allocate((uint64_t)(s->output_tiles * s->tile_outputs) * sizeof *out->output);
-    if (t->units && t->columns && t->slot_of && t->values && t->row_columns && out->stages && out->index && out->range &&
-        out->output)
+    if (t->units && t->columns && t->pair && t->slot_of && t->values && t->row_columns && out->stages && out->index &&
+        out->range && out->output)
         return LAC_STATUS_OK;
     return lac_fail_memory("stages of the weight", bytes);
 }

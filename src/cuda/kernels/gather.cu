@@ -20,7 +20,7 @@
 /* Row numbers of this lane for the walk's stage, and on to the next one. */
 __device__ __forceinline__ int lac_rows_ahead(const lac_gather_args &args, lac_walk &ahead)
 {
-    if (!ahead.more) return -1;
+    if (!ahead.more) return 0;
     const int row = args.index[ahead.stage * LAC_ROWS + (threadIdx.x >> 5 & 3) * LAC_WARP_ROWS + (threadIdx.x & (LAC_WARP_ROWS - 1))];
     ahead.stage++;
     lac_walk_settle(args, ahead);
@@ -41,46 +41,49 @@ __device__ __forceinline__ void lac_copy_slowly(u32 to, const u16 *from, int cou
 /* How this warp's rows of a stage come: all lanes' tokens exist; some may not; X's rows are not aligned to 16 bytes. */
 enum { LAC_WHOLE, LAC_PARTIAL, LAC_SLOWLY };
 
-/* One step: a row, or as many as the lanes have room for. `rows` of lane i is row i's number. Lanes write neighbouring chunks; the
- * swizzle is in what they read. */
-template <int how>
-__device__ __forceinline__ void lac_gather_step(const lac_gather_args &args, u32 x_stage, int rows, int i, int token_begin, int m)
+/* One step: a row, or as many as the lanes have room for. `rows` of lane i is row i's number; `from` is row 0 at this lane's first
+ * token, `count` of which and its followers exist. The copies share a port with the tensor cores' reads, and every instruction
+ * beside them is time. */
+template <int how, typename bytes>
+__device__ __forceinline__ void lac_gather_step(const u8 *from, bytes row_bytes, u32 x_stage, int rows, int i, int count)
 {
     enum { LANES = LAC_TILE_TOKENS / 8 < 32 ? LAC_TILE_TOKENS / 8 : 32, /* a row's, in one pass */
            PASSES = LAC_TILE_TOKENS / 256 > 1 ? LAC_TILE_TOKENS / 256 : 1 };
-    const int warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31, chunk = lane % LANES, r = i + lane / LANES;
-    const int row = __shfl_sync(0xffffffffu, rows, r), token = token_begin + (chunk ^ (r & 7)) * 8, last = (m - 1) & ~7;
-    const u32 to = x_stage + chunk / 8 * LAC_X_BLOCK + warp * LAC_WARP_ROWS * 128 + (chunk & 7) * 16 + r * 128;
-    const u16 *from = (const u16 *)args.x + (i64)max(row, 0) * args.ldx;
+    const u32 warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31, chunk = lane % LANES, r = i + lane / LANES;
+    const u32 to = x_stage + chunk / 8 * LAC_X_BLOCK + warp * LAC_WARP_ROWS * 128 + r * 128 + ((chunk & 7) ^ (r & 7)) * 16;
+    const u8 *row = from + (u64)(u32)__shfl_sync(0xffffffffu, rows, r) * row_bytes;
 #pragma unroll
     for (int pass = 0; pass < PASSES; pass++) {
-        const int t = token + pass * 256;
-        if (how == LAC_WHOLE)
-            lac_copy_chunk(to + pass * 4 * LAC_X_BLOCK, from + t, row < 0);
-        else if (how == LAC_PARTIAL)
-            lac_copy_chunk(to + pass * 4 * LAC_X_BLOCK, from + min(t, last), row < 0 || t >= m);
+        if (how == LAC_SLOWLY)
+            lac_copy_slowly(to + pass * 4 * LAC_X_BLOCK, (const u16 *)row + pass * 256, count - pass * 256);
         else
-            lac_copy_slowly(to + pass * 4 * LAC_X_BLOCK, from + t, row < 0 ? 0 : m - t);
+            lac_copy_chunk(to + pass * 4 * LAC_X_BLOCK, row + pass * 512, how == LAC_PARTIAL && pass * 256 >= count);
     }
 }
 
 /* This warp's rows of a stage; tells `full` when they are there. */
-__device__ __forceinline__ void lac_gather_rows(const lac_gather_args &args, u32 x_stage, int rows, int token_begin, int m, int how,
+__device__ __forceinline__ void lac_gather_rows(const lac_gather_args &args, u32 x_stage, int rows, int token_begin, int m, bool aligned,
                                                 u32 full)
 {
     enum { STEP = LAC_TILE_TOKENS < 256 ? 256 / LAC_TILE_TOKENS : 1 };
-    if (how == LAC_WHOLE) {
-#pragma unroll
-        for (int i = 0; i < LAC_WARP_ROWS; i += STEP) lac_gather_step<LAC_WHOLE>(args, x_stage, rows, i, token_begin, m);
-    } else if (how == LAC_PARTIAL) {
-#pragma unroll 4
-        for (int i = 0; i < LAC_WARP_ROWS; i += STEP) lac_gather_step<LAC_PARTIAL>(args, x_stage, rows, i, token_begin, m);
-    } else {
+    const int token = token_begin + (threadIdx.x & 31) % (LAC_TILE_TOKENS / 8 < 32 ? LAC_TILE_TOKENS / 8 : 32) * 8;
+    const u8 *from = (const u8 *)args.x + (i64)token * 2;
+    const u32 row_bytes = (u32)args.ldx * 2;
+    if (!aligned) {
 #pragma unroll 1
-        for (int i = 0; i < LAC_WARP_ROWS; i += STEP) lac_gather_step<LAC_SLOWLY>(args, x_stage, rows, i, token_begin, m);
+        for (int i = 0; i < LAC_WARP_ROWS; i += STEP)
+            lac_gather_step<LAC_SLOWLY>(from, (u64)args.ldx * 2, x_stage, rows, i, m - token);
         lac_async_fence();
         lac_barrier_arrive(full);
         return;
+    }
+    if (token_begin + LAC_TILE_TOKENS <= m) {
+#pragma unroll
+        for (int i = 0; i < LAC_WARP_ROWS; i += STEP) lac_gather_step<LAC_WHOLE>(from, row_bytes, x_stage, rows, i, m - token);
+    } else {
+        if (token >= m) from = (const u8 *)args.x; /* somewhere inside: nothing is read */
+#pragma unroll 4
+        for (int i = 0; i < LAC_WARP_ROWS; i += STEP) lac_gather_step<LAC_PARTIAL>(from, row_bytes, x_stage, rows, i, m - token);
     }
     lac_barrier_arrive_copies(full);
 }
@@ -91,23 +94,25 @@ __device__ __forceinline__ void lac_produce_stage(const lac_gpu_call &call, cons
 {
     lac_barrier_wait(empty, parity);
     if ((threadIdx.x & 127) == 0) {
-        const u32 share = LAC_W_STAGE / LAC_CLUSTER, at = LAC_CLUSTER > 1 ? lac_cluster_rank() * share : 0;
+        u32 share = LAC_W_STAGE / LAC_CLUSTER, at = LAC_CLUSTER > 1 ? lac_cluster_rank() * share : 0;
+#if LAC_PAIRED /* the outputs of one warpgroup where the other's read nothing of this stage */
+        if (now.stage < now.item.second_begin || now.stage >= now.item.first_end) share = LAC_W_STAGE / 2;
+        if (now.stage >= now.item.first_end) at = LAC_W_STAGE / 2;
+#endif
         const u8 *from = args.weight + (i64)now.stage * LAC_W_STAGE + at;
-        lac_barrier_expect(full, LAC_W_STAGE);
+        lac_barrier_expect(full, share * LAC_CLUSTER);
         if (LAC_CLUSTER > 1)
             lac_copy_bulk_all(stage + LAC_X_STAGE + at, from, share, full, (u16)((1u << LAC_CLUSTER) - 1));
         else
-            lac_copy_bulk(stage + LAC_X_STAGE, from, LAC_W_STAGE, full);
+            lac_copy_bulk(stage + LAC_X_STAGE + at, from, share, full);
     }
-    const int token = now.item.token_tile * LAC_TILE_TOKENS;
-    const int how = !aligned ? LAC_SLOWLY : token + LAC_TILE_TOKENS <= call.m ? LAC_WHOLE : LAC_PARTIAL;
-    lac_gather_rows(args, stage, rows, token, call.m, how, full);
+    lac_gather_rows(args, stage, rows, now.item.token_tile * LAC_TILE_TOKENS, call.m, aligned, full);
 }
 
 __device__ __forceinline__ void lac_produce(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty)
 {
     enum { AHEAD = 4 }; /* each stage's row numbers in a register of their own: a move would wait for its load */
-    const bool aligned = ((u64)args.x | (u64)args.ldx * 2) % 16 == 0;
+    const bool aligned = ((u64)args.x | (u64)args.ldx * 2) % 16 == 0 && args.ldx < 1ll << 31; /* a row's bytes in 32 bits */
     lac_walk now = lac_walk_begin(args), ahead = now;
     int rows[AHEAD];
 #pragma unroll

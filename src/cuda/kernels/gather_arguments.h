@@ -4,8 +4,9 @@
 
 typedef struct lac_gather_args {
     const unsigned char *weight; /* [stages][LAC_W_STAGE] as the tensor cores want it                        */
-    const int *index;            /* [stages][LAC_ROWS] rows of X; -1: zeros                                  */
-    const int *range;            /* [output_tiles][2] the stages of each tile of outputs: first, end         */
+    const int *index;            /* [stages][LAC_ROWS] rows of X; 0 where W is zero                          */
+    const int *range;            /* [output_tiles][2] the stages of each tile of outputs: first, end; behind them, paired,
+                                    [output_tiles][2] end of the first 64 outputs' stages, begin of the second's */
     const int *output;           /* [output_tiles * LAC_TILE_OUTPUTS] places in Y; -1: padding               */
     const void *x;               /* [k][ldx] feature-major: the caller's, or turned round into the workspace */
     float *partial;              /* in the workspace: sums of the parts when k is split                      */

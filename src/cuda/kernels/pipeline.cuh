@@ -41,17 +41,6 @@ __device__ __forceinline__ void lac_barrier_wait(u32 barrier, u32 parity)
                  : "memory");
 }
 
-/* Whether the phase of the given parity has completed, the same for all lanes of a warp. */
-__device__ __forceinline__ bool lac_barrier_test(u32 barrier, u32 parity)
-{
-    u32 done;
-    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.b32 %0, 1, 0, p;\n}\n"
-                 : "=r"(done)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-    return __all_sync(0xffffffffu, done);
-}
-
 /* Starts a copy of `bytes` (a multiple of 16, both ends aligned to 16) into this block's shared memory. */
 __device__ __forceinline__ void lac_copy_bulk(u32 to, const void *from, u32 bytes, u32 barrier)
 {

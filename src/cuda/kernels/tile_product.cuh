@@ -13,7 +13,8 @@
  * 8j + 2q + e. A warpgroup has LAC_BLOCKS blocks of 64 outputs x LAC_N tokens.
  *
  * Constants: LAC_ROWS of X a stage (32, 64), LAC_TILE_OUTPUTS (64, 128, 256), LAC_TILE_TOKENS, LAC_N (64, 128, 256), LAC_STAGES, LAC_CLUSTER (1, 2, 4),
- * LAC_STORES_Y (Y leaves by the copy engine, gather_store.cuh) and LAC_STAGING_HALVES,
+ * LAC_PAIRED (two row groups of up to 64 outputs each have a tile together: the rows of X that only the first reads come first, then
+ * those that both read, then those that only the second reads; each warpgroup multiplies its own), LAC_STORES_Y (Y leaves by the copy engine, gather_store.cuh),
  * LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PARTS (1: k is not split), and those of
  * epilogue.cuh. */
 #ifndef LAC_CUDA_KERNELS_TILE_PRODUCT_CUH
@@ -48,6 +49,9 @@ static_assert(LAC_TILE_TOKENS == (LAC_SPLITS_OUTPUTS ? 1 : 2) * LAC_N, "a warpgr
 
 struct lac_item { /* what a block does next: a tile, some of its stages */
     int output_tile, token_tile, part, begin, end;
+#if LAC_PAIRED
+    int first_end, second_begin; /* where the first 64 outputs' stages end and the second's begin */
+#endif
 };
 
 __device__ __forceinline__ bool lac_item_of(const lac_gather_args &args, int index, lac_item &item)
@@ -65,6 +69,11 @@ __device__ __forceinline__ bool lac_item_of(const lac_gather_args &args, int ind
     const int begin = args.range[2 * item.output_tile], count = args.range[2 * item.output_tile + 1] - begin;
     item.begin = begin + (int)((i64)count * item.part / LAC_PARTS);
     item.end = begin + (int)((i64)count * (item.part + 1) / LAC_PARTS);
+#if LAC_PAIRED
+    const int *own = args.range + 2 * (args.output_tiles + item.output_tile);
+    item.first_end = max(item.begin, min(item.end, own[0]));
+    item.second_begin = max(item.begin, min(item.end, own[1]));
+#endif
     return true;
 }
 
@@ -232,12 +241,12 @@ __device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const l
 {
     const int token = item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N), q = threadIdx.x & 3;
     const bool leads = (threadIdx.x & 127) == 0;
-    enum { PARTS = LAC_N / 64, PENDING = LAC_STAGING_HALVES > 1 && LAC_BLOCKS * PARTS % 2 == 0 };
+    enum { PARTS = LAC_N / 64, PENDING = LAC_BLOCKS * PARTS % 2 == 0 };
 #pragma unroll
     for (int b = 0; b < LAC_BLOCKS; b++)
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
-            const u32 half = staging + (b * PARTS + part) % LAC_STAGING_HALVES * LAC_STAGING_HALF;
+            const u32 half = staging + (b * PARTS + part) % 2 * LAC_STAGING_HALF;
             u32 word[16];
 #pragma unroll
             for (int i = 0; i < 16; i++) {
@@ -320,6 +329,16 @@ __device__ __forceinline__ void lac_stage_release(u32 empty, u32 slot)
     }
 }
 
+#if LAC_PAIRED
+/* A stage of which this warpgroup's outputs read nothing: it must have come before it goes back, or phases would be mixed up. */
+__device__ __forceinline__ void lac_stage_skip(u32 full, u32 empty, u32 &slot, u32 &parity)
+{
+    lac_barrier_wait(full + 8 * slot, parity);
+    lac_stage_release(empty, slot);
+    if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
+}
+#endif
+
 __device__ __forceinline__ i64 lac_partial_at(const lac_gather_args &args, const lac_item &item, int part)
 {
     const i64 tile = (i64)item.output_tile * args.token_tiles + item.token_tile;
@@ -342,41 +361,26 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             for (int i = 0; i < LAC_SUMS; i++) sum[b][i] = 0.0f;
             lac_wgmma_results(sum[b]); /* keeps the zeroes here, before the first product */
         }
-#if !LAC_SPARSE
-        u32 before = slot;
-#endif
-        for (int stage = item.begin; stage < item.end; stage++) {
-#if LAC_SPARSE
-            lac_barrier_wait(full + 8 * slot, parity);
+#if LAC_PAIRED
+        const int begin = threadIdx.x < 128 ? item.begin : item.second_begin, end = threadIdx.x < 128 ? item.first_end : item.end;
+        for (int stage = item.begin; stage < begin; stage++) lac_stage_skip(full, empty, slot, parity);
 #else
-            const bool late = !lac_barrier_test(full + 8 * slot, parity);
-            if (late) { /* the stage before goes back at once, so that its successor is on its way meanwhile */
-                lac_wgmma_wait<0>();
-                if (stage > item.begin) lac_stage_release(empty, before);
-                lac_barrier_wait(full + 8 * slot, parity);
-            }
+        const int begin = item.begin, end = item.end;
 #endif
+        for (int stage = begin; stage < end; stage++) {
+            lac_barrier_wait(full + 8 * slot, parity);
             if (LAC_GATHERS) lac_async_fence(); /* the copy engine's writes need none */
             lac_stage_products(sum, stages + slot * LAC_STAGE, threadIdx.x >> 7);
-#if LAC_SPARSE
-            /* The tensor cores take the places out of a register, which the next stage's must not replace under them. The other
-             * warpgroup keeps them busy meanwhile. */
+            /* The stage goes back as soon as it can; the other warpgroup keeps the tensor cores busy meanwhile. And sparse products
+             * take their places out of a register, which the next stage's must not replace under them. */
             lac_wgmma_wait<0>();
             lac_stage_release(empty, slot);
-#else
-            if (!late) {
-                lac_wgmma_wait<1>();
-                if (stage > item.begin) lac_stage_release(empty, before);
-            }
-            before = slot;
-#endif
             if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
         }
-        lac_wgmma_wait<0>();
 #pragma unroll
         for (int b = 0; b < LAC_BLOCKS; b++) lac_wgmma_results(sum[b]);
-#if !LAC_SPARSE
-        if (item.begin < item.end) lac_stage_release(empty, before);
+#if LAC_PAIRED
+        for (int stage = end; stage < item.end; stage++) lac_stage_skip(full, empty, slot, parity);
 #endif
         index += gridDim.x / LAC_CLUSTER;
         more = lac_item_of(args, index, next); /* on its way while this tile is written */
@@ -389,7 +393,7 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
 #elif LAC_STORES_Y
         if (args.stores_y)
             lac_tile_store(call, args, item, outputs, sum,
-                           stages + LAC_STAGES * LAC_STAGE + (threadIdx.x >> 7) * (LAC_STAGING_HALVES * LAC_STAGING_HALF), y_map);
+                           stages + LAC_STAGES * LAC_STAGE + (threadIdx.x >> 7) * (2 * LAC_STAGING_HALF), y_map);
         else
             lac_tile_write(call, args, item, outputs, sum);
 #else
