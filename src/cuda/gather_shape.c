@@ -123,8 +123,7 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     int64_t rows = rows_of(problem->weight), both = 2 * rows < g->k ? 2 * rows : g->k;
     double density = g->k > 0 ? (double)rows / (double)g->k : 0.0;
     s->boxes = s->kind == LAC_GATHER_DENSE && in_boxes(problem->weight, s->rows);
-    if (s->paired && (s->kind != LAC_GATHER_DENSE || s->height > 64 || s->groups < 2 || (s->boxes && g->k % s->rows)))
-        return false;
+    if (s->paired && (s->kind != LAC_GATHER_DENSE || s->boxes || s->height > 64 || s->groups < 2)) return false;
     /* A cluster pays where X is shared, or where W is and the copies of X are bound by L2: elsewhere blocks lose more by waiting
      * for each other than they save. */
     if (s->cluster > 1 && s->kind != LAC_GATHER_STREAM && (s->boxes || s->tile_outputs > 64)) return false;

@@ -43,12 +43,7 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
             const u32 stage = stages + slot * LAC_STAGE, barrier = full + 8 * slot;
             const int token = now.item.token_tile * LAC_TILE_TOKENS;
             lac_barrier_wait(empty + 8 * slot, parity);
-            u32 share = LAC_W_STAGE, at = 0;
-#if LAC_PAIRED /* the outputs of one warpgroup where the other's read nothing of this stage */
-            if (now.stage < now.item.second_begin || now.stage >= now.item.first_end) share = LAC_W_STAGE / 2;
-            if (now.stage >= now.item.first_end) at = LAC_W_STAGE / 2;
-#endif
-            lac_barrier_expect(barrier, LAC_X_STAGE + share);
+            lac_barrier_expect(barrier, LAC_X_STAGE + LAC_W_STAGE);
 #pragma unroll
             for (int t = 0; t < LAC_TILE_TOKENS; t += LAC_BOX_TOKENS) {
                 if (LAC_TURNED)
@@ -56,7 +51,7 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
                 else
                     lac_copy_tensor(stage + t * (LAC_ROWS * 2), x_map, row[i], token + t, barrier, 1);
             }
-            lac_copy_bulk(stage + LAC_X_STAGE + at, args.weight + (i64)now.stage * LAC_W_STAGE + at, share, barrier);
+            lac_copy_bulk(stage + LAC_X_STAGE, args.weight + (i64)now.stage * LAC_W_STAGE, LAC_W_STAGE, barrier);
             row[i] = lac_row_ahead(args, ahead);
             if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
             now.stage++;
