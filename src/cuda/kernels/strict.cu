@@ -27,28 +27,11 @@
  *
  * Bottleneck: issue slots. With 8 x 16 sums a thread, a slot takes 128 FFMA, 6 shared loads of 16 bytes, 1 add and a quarter
  * of a load. */
-#include "arguments.h"
 #include "async_copy.cuh"
 #include "cluster.cuh"
-#include "epilogue.cuh"
-#include "strict_arguments.h"
+#include "strict_tile.cuh"
 
 namespace {
-
-constexpr int lanes_n = LAC_LANES_N, lanes_m = 32 / LAC_LANES_N;
-constexpr int thread_n = LAC_THREAD_N, thread_m = LAC_THREAD_M;
-constexpr int warp_n = lanes_n * thread_n, warp_m = lanes_m * thread_m;
-constexpr int block_n = warp_n * LAC_WARPS_N, block_m = warp_m * LAC_WARPS_M;
-constexpr int slices = LAC_SLICES, tile_threads = 32 * LAC_WARPS_N * LAC_WARPS_M, threads = tile_threads * slices;
-constexpr int slots = LAC_SLOTS, slice_slots = slots / slices, rows = LAC_ROWS, stages = LAC_STAGES;
-
-constexpr int row_bytes = block_m * 4;
-constexpr int x_bytes = rows * row_bytes;
-constexpr int w_bytes = slots * block_n * 4;
-constexpr int slice_offsets = slice_slots + (LAC_UNEVEN ? 8 : 4);
-constexpr int offset_bytes = LAC_ROWWISE ? block_n * slots * 4 : LAC_WARPS_N * slices * slice_offsets * 4;
-constexpr int record_bytes = w_bytes + offset_bytes;
-constexpr int stage_bytes = x_bytes + record_bytes;
 
 /* Copying X: so many lanes side by side on a row, each with so many pieces; so many rows by a warp and by the block in a pass. */
 constexpr int piece = LAC_X_ALIGNED ? 16 : 4;
@@ -59,15 +42,6 @@ constexpr int passes = (rows + pass_rows - 1) / pass_rows;
 static_assert(slots % slices == 0 && slice_slots % LAC_UNROLL == 0 && LAC_UNROLL % 4 == 0, "slots come in groups");
 static_assert(passes * warp_rows <= 32, "a lane holds one column");
 static_assert(LAC_SPLIT * slices == 1 || stages * stage_bytes >= slices * block_n * block_m * 4, "sums are exchanged in the stages");
-
-struct fragment {
-    float w[thread_n], x[thread_m];
-};
-
-/* Where a lane stands in its warp's tile. The lowest bit goes to the outputs: then each half of the warp reads 128 bytes of X
- * and a 16-byte shared load takes no more than two turns. */
-__device__ __forceinline__ int lane_n(int lane) { return lanes_n == 1 ? 0 : lanes_n == 2 ? lane & 1 : (lane & 1) | (lane >> 4 << 1); }
-__device__ __forceinline__ int lane_m(int lane) { return lanes_n == 1 ? lane : lanes_n == 2 ? lane >> 1 : lane >> 1 & 7; }
 
 __device__ __forceinline__ void load_fragment(fragment &f, const char *shared, u32 x, u32 w)
 {
@@ -87,14 +61,6 @@ __device__ __forceinline__ void load_offsets(u32 (&offset)[4], const char *from)
 {
     uint4 v = *(const uint4 *)from;
     offset[0] = v.x, offset[1] = v.y, offset[2] = v.z, offset[3] = v.w;
-}
-
-__device__ __forceinline__ void multiply(float (&sum)[thread_n][thread_m], const fragment &f)
-{
-#pragma unroll
-    for (int i = 0; i < thread_n; ++i)
-#pragma unroll
-        for (int j = 0; j < thread_m; ++j) sum[i][j] = fmaf(f.w[i], f.x[j], sum[i][j]);
 }
 
 /* Which tile, and which part of it, a thread works on. */
@@ -254,57 +220,8 @@ __device__ __forceinline__ void copy_step(copier &c, const lac_gpu_call &call, c
     if (read_column) copier_next_column(c);
 }
 
-/* Sums are stored in runs of 4 that lie side by side in Y. Run r of a thread: */
-#if LAC_Y_TOKEN_MAJOR
-__device__ __forceinline__ int run_n(int r) { return r / thread_m * 4; }
-__device__ __forceinline__ int run_m(int r) { return r % thread_m; }
-#else
-__device__ __forceinline__ int run_n(int r) { return r / (thread_m / 4); }
-__device__ __forceinline__ int run_m(int r) { return r % (thread_m / 4) * 4; }
-#endif
-constexpr int runs = thread_n * thread_m / 4;
 constexpr int runs_at_once = stages * stage_bytes >= runs * threads * 16 ? runs : runs / 4;
 static_assert(stages * stage_bytes >= runs_at_once * threads * 16, "sums go through the stages");
-
-__device__ __forceinline__ float4 run_of(const float (&sum)[thread_n][thread_m], int r)
-{
-    int i = run_n(r), j = run_m(r);
-    if (LAC_Y_TOKEN_MAJOR) return make_float4(sum[i][j], sum[i + 1][j], sum[i + 2][j], sum[i + 3][j]);
-    return make_float4(sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]);
-}
-
-/* Number i of a thread's rows of W (j of its tokens), counted from its warp's first. */
-__device__ __forceinline__ int row_in_warp(int i, int lane) { return (i >> 2) * (lanes_n * 4) + lane_n(lane) * 4 + (i & 3); }
-__device__ __forceinline__ int token_in_warp(int j, int lane) { return (j >> 2) * (lanes_m * 4) + lane_m(lane) * 4 + (j & 3); }
-
-__device__ __forceinline__ void store_run(const lac_gpu_call &call, const lac_strict_weight &weight, int row, int token, float4 run,
-                                          bool wide)
-{
-    if (row >= weight.rows || token >= call.m) return;
-    const int count = LAC_Y_TOKEN_MAJOR ? weight.rows - row : call.m - token;
-    float v[4] = {run.x, run.y, run.z, run.w};
-    int output[4], step_n = LAC_Y_TOKEN_MAJOR, step_m = !LAC_Y_TOKEN_MAJOR;
-    bool stored[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        stored[i] = i < count;
-        output[i] = row + i * step_n;
-#if LAC_ROW_MAP
-        if (stored[i]) output[i] = (int)weight.row_map[output[i]];
-        stored[i] = stored[i] && output[i] >= 0;
-#endif
-        if (stored[i]) v[i] = lac_finish(call, token + i * step_m, output[i], v[i], lac_bias(call, output[i]));
-    }
-#if LAC_Y_DTYPE == LAC_F32 && !(LAC_Y_TOKEN_MAJOR && LAC_ROW_MAP)
-    if (wide && count >= 4 && stored[0]) {
-        *(float4 *)((float *)call.y + lac_at(call.ldy, token, output[0])) = make_float4(v[0], v[1], v[2], v[3]);
-        return;
-    }
-#endif
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-        if (stored[i]) lac_store(call, token + i * step_m, output[i], v[i]);
-}
 
 #if LAC_ROWWISE
 /* Every row of W has columns of its own: a lane's tokens of one row of X meet a single weight, so shared memory is the bound. A
@@ -475,7 +392,7 @@ extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
 #endif
             total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
         }
-        store_run(call, weight, first_row + row_in_warp(run_n(r), lane), first_token + token_in_warp(run_m(r), lane), total, wide);
+        store_run(call, weight, first_row + row_in_warp(run_n(r), lane), first_token + token_in_warp(run_m(r), lane), unturned(total), wide);
     }
 #if LAC_SPLIT > 1
     lac_cluster_sync(); /* nobody leaves while others read */
@@ -490,7 +407,7 @@ extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
 #pragma unroll 1
         for (int r = 0; r < runs_at_once; ++r)
             store_run(call, weight, first_row + row_in_warp(run_n(first + r), lane), first_token + token_in_warp(run_m(first + r), lane),
-                      exchange[r * threads + thread], wide);
+                      unturned(exchange[r * threads + thread]), wide);
     }
 #endif
 }
