@@ -87,6 +87,7 @@ static lac_status make_requests(const lac_problem *problem, bool dense, lac_cuda
     lac_strict_shape shape;
     if (!lac_strict_choose(problem, &facts, &shape, NULL))
         return lac_fail(LAC_STATUS_UNSUPPORTED, "kernel: no tile of strict.cu fits this device");
+    facts = lac_strict_facts_for(&facts, &shape);
     *count = 0;
     if (lac_strict_transposes(problem)) {
         lac_cuda_request_begin(&requests[*count], "transpose.cu", "lac_transpose");
@@ -175,6 +176,7 @@ lac_status lac_cuda_strict_prepare(const lac_problem *problem, void **out)
     lac_status status = LAC_STATUS_OK;
     if (!lac_strict_choose(problem, &facts, &state->shape, NULL))
         status = lac_fail(LAC_STATUS_UNSUPPORTED, "kernel: no tile of strict.cu fits this device");
+    if (!status) facts = lac_strict_facts_for(&facts, &state->shape);
     if (!status) status = load_programs(problem, state);
     if (!status) status = prepare_weight(problem, &facts, state);
     if (status) {

@@ -37,7 +37,7 @@ static const tile TILES[] = {
     {1, 8, 4, 8, 1, 1},
 };
 
-enum { MOST_ROWS = 128, MOST_SLOTS = 32, MOST_SLICES = 4, GROUP_M = 16 };
+enum { SHORTEST_VECTOR = 4, MOST_ROWS = 128, MOST_SLOTS = 32, MOST_SLICES = 4, GROUP_M = 16 };
 
 static int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t round_up(int64_t a, int64_t b) { return ceil_divide(a, b) * b; }
@@ -61,8 +61,21 @@ lac_strict_facts lac_strict_facts_of(const lac_problem *problem, bool dense)
                           .k = g->k,
                           .group_k = g->group_m * g->unit_k,
                           .group_n = g->group_n * g->unit_k,
-                          .in_order = w->part[LAC_PART_COL_PERM].data == NULL};
+                          .in_order = w->part[LAC_PART_COL_PERM].data == NULL,
+                          .joinable = w->pattern.family != LAC_FAMILY_VNM};
     f.density = g->is_free ? w->pattern.density : (double)f.group_n / (double)f.group_k;
+    return f;
+}
+
+lac_strict_facts lac_strict_facts_for(const lac_strict_facts *facts, const lac_strict_shape *shape)
+{
+    lac_strict_facts f = *facts;
+    const int list_n = lac_strict_list_n(shape);
+    if (facts->vector >= SHORTEST_VECTOR || shape->rowwise || !facts->joinable) return f;
+    f.joined = list_n;
+    f.vector = list_n;
+    f.group_k = f.group_n = 0;
+    f.density = 1.0 - pow(1.0 - facts->density, (double)list_n / (double)facts->vector);
     return f;
 }
 
@@ -217,13 +230,14 @@ typedef struct search {
 
 static void consider(search *best, lac_strict_shape s)
 {
-    const lac_strict_facts *f = best->facts;
+    const lac_strict_facts facts = lac_strict_facts_for(best->facts, &s), *f = &facts;
     s.uneven = is_uneven(f, s.slots);
+    double columns = step_columns(f, s.slots), used = columns;
+    s.every = s.every && !s.uneven && fmin(columns, (double)f->k) >= s.slots; /* else slot i need not be row i */
     /* 512 threads of 64 sums have no registers left: not for a loop around the unrolled slots, nor for counting uneven ones. */
     if (s.thread_n * s.thread_m == 64 && !s.rowwise && !s.every &&
         (s.uneven ? s.lanes_n == 4 : lac_strict_unroll(&s) != s.slots / s.slices))
         return;
-    double columns = step_columns(f, s.slots), used = columns;
     if (s.packed) {
         s.rows = packed_rows(f, &s, columns, &used);
     } else {
@@ -238,11 +252,13 @@ static void consider(search *best, lac_strict_shape s)
     best->cost = cost;
 }
 
-/* Whether no tile of a longer vector divides these as well; rows on their own only where vectors are shorter than all tiles. */
+/* Whether no tile of a longer vector divides these as well; rows on their own only where vectors are shorter than all tiles, and
+ * beside them the tile of the shortest vector, which joins rows. */
 static bool suits(const tile *t, int64_t vector)
 {
     int warp_n = t->lanes_n * t->thread_n;
-    return t->rowwise ? vector < 4 : warp_n == 32 || vector % (2 * warp_n) != 0;
+    if (vector < SHORTEST_VECTOR) return t->rowwise || warp_n == SHORTEST_VECTOR;
+    return !t->rowwise && (warp_n == 32 || vector % (2 * warp_n) != 0);
 }
 
 bool lac_strict_choose(const lac_problem *problem, const lac_strict_facts *facts, lac_strict_shape *shape, lac_cost *cost)

@@ -14,9 +14,14 @@ typedef struct lac_strict_facts {
     int64_t group_n; /* ... so many are kept; both 0: a free distribution                       */
     double density;  /* of the columns                                                          */
     int in_order;    /* column i is row i of X: the direct path may be taken                    */
+    int joinable;    /* rows of different vectors may stand in one, with zeros                  */
+    int joined;      /* rows that keep columns of their own but stand in one vector, or 0: see lac_strict_facts_for */
 } lac_strict_facts;
 
 lac_strict_facts lac_strict_facts_of(const lac_problem *problem, bool dense);
+/* The facts as a shape sees them. A tile of vectors takes rows that share nothing as a vector that keeps every column that one of
+ * them keeps, with zeros where a row does not: more products, but a load from shared memory serves them all. */
+lac_strict_facts lac_strict_facts_for(const lac_strict_facts *facts, const lac_strict_shape *shape);
 /* Vectors of list_n outputs, those padded at the end of a row group included. */
 int64_t lac_strict_vectors(const lac_strict_facts *facts, int list_n);
 /* False when no tile fits the device. */

@@ -12,8 +12,10 @@ typedef struct lac_strict_rows {
     const lac_weight *weight;
     const lac_strict_facts *facts;
     int list_n;
-    float *dense; /* [n][k_in] of the dense kernel, else NULL */
-    void *storage;
+    const int64_t *row_first;    /* joined: [row groups + 1] where each one's own columns begin ... */
+    const uint32_t *row_columns; /* ... here, ascending                                              */
+    float *dense;                /* [n][k_in] of the dense kernel, else NULL */
+    void *storage, *row_storage;
 } lac_strict_rows;
 
 /* `facts` must outlive it. With `dense` every column is kept, in the order of X. */

@@ -46,7 +46,7 @@ typedef struct lac_strict_source {
 } lac_strict_source;
 
 /* Steps past a block's last one whose columns the kernel may read. */
-enum { LAC_STRICT_MOST_STAGES = 5, LAC_STRICT_READ_AHEAD = LAC_STRICT_MOST_STAGES };
+enum { LAC_STRICT_MOST_JOINED = 4, LAC_STRICT_MOST_STAGES = 5, LAC_STRICT_READ_AHEAD = LAC_STRICT_MOST_STAGES };
 
 typedef struct lac_strict_tiled {
     int64_t blocks, steps;

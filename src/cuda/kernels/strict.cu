@@ -43,16 +43,16 @@ static_assert(slots % slices == 0 && slice_slots % LAC_UNROLL == 0 && LAC_UNROLL
 static_assert(passes * warp_rows <= 32, "a lane holds one column");
 static_assert(LAC_SPLIT * slices == 1 || stages * stage_bytes >= slices * block_n * block_m * 4, "sums are exchanged in the stages");
 
-__device__ __forceinline__ void load_fragment(fragment &f, const char *shared, u32 x, u32 w)
+__device__ __forceinline__ void load_fragment(fragment &f, const char *x, const char *w)
 {
 #pragma unroll
     for (int i = 0; i < thread_m; i += 4) {
-        float4 v = *(const float4 *)(shared + x + i * lanes_m * 4);
+        float4 v = *(const float4 *)(x + i * lanes_m * 4);
         f.x[i] = v.x, f.x[i + 1] = v.y, f.x[i + 2] = v.z, f.x[i + 3] = v.w;
     }
 #pragma unroll
     for (int i = 0; i < thread_n; i += 4) {
-        float4 v = *(const float4 *)(shared + w + i * lanes_n * 4);
+        float4 v = *(const float4 *)(w + i * lanes_n * 4);
         f.w[i] = v.x, f.w[i + 1] = v.y, f.w[i + 2] = v.z, f.w[i + 3] = v.w;
     }
 }
@@ -281,7 +281,7 @@ __device__ __forceinline__ void multiply_vectors(float (&sum)[thread_n][thread_m
     lac_copy_wait<stages - 2>();
     __syncthreads();
     fragment f[2];
-    load_fragment(f[0], shared, lane_x + offset[0], lane_w);
+    load_fragment(f[0], shared + (lane_x + offset[0]), shared + lane_w);
 
     constexpr bool whole = !LAC_UNEVEN && LAC_UNROLL == slice_slots; /* the slots of a step are unrolled, all of them */
     for (u32 group = 0; left > 0; --left) {
@@ -298,10 +298,13 @@ __device__ __forceinline__ void multiply_vectors(float (&sum)[thread_n][thread_m
                     lac_copy_wait<stages - 2>();
                     __syncthreads();
                 }
-                load_fragment(f[(s + 1) % 2], shared, stage + lane_x + (LAC_EVERY ? (at + s + 1) * row_bytes : offset[(s + 1) % 4]),
-                              stage + lane_w + (at + s + 1) * (block_n * 4));
+                /* What is added last is known when compiling, and part of the load. */
+                load_fragment(f[(s + 1) % 2],
+                              shared + (stage + lane_x + (LAC_EVERY ? at * row_bytes : offset[(s + 1) % 4])) +
+                                  (LAC_EVERY ? (s + 1) * row_bytes : 0),
+                              shared + (stage + lane_w + at * (block_n * 4)) + (s + 1) * (block_n * 4));
                 if (!LAC_EVERY && s % 4 == 2) /* of the 4 slots after these */
-                    load_offsets(offset, shared + stage + lane_o + (at + s - 2) * 4);
+                    load_offsets(offset, shared + (stage + lane_o + at * 4) + (s - 2) * 4);
                 if (s == 0 && at == 0) {
                     if (left >= stages) copy_step(c, call, weight, shared, stage ? stage - stage_bytes : (stages - 1) * stage_bytes);
                     lac_copy_commit();
@@ -392,7 +395,7 @@ extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
 #endif
             total.x += v.x, total.y += v.y, total.z += v.z, total.w += v.w;
         }
-        store_run(call, weight, first_row + row_in_warp(run_n(r), lane), first_token + token_in_warp(run_m(r), lane), unturned(total), wide);
+        store_run(call, weight, first_row + row_in_warp(run_n(r), lane), first_token + token_in_warp(run_m(r), lane), in_order(total), wide);
     }
 #if LAC_SPLIT > 1
     lac_cluster_sync(); /* nobody leaves while others read */
@@ -407,7 +410,7 @@ extern "C" __global__ void __launch_bounds__(threads, LAC_BLOCKS_AT_ONCE)
 #pragma unroll 1
         for (int r = 0; r < runs_at_once; ++r)
             store_run(call, weight, first_row + row_in_warp(run_n(first + r), lane), first_token + token_in_warp(run_m(first + r), lane),
-                      unturned(exchange[r * threads + thread]), wide);
+                      in_order(exchange[r * threads + thread]), wide);
     }
 #endif
 }

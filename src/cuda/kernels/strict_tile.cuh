@@ -1,5 +1,4 @@
-/* strict_tile.cuh - what the strict kernels share, however their operands come in (strict.cu: by the threads' own copies;
- * strict_bulk.cu: by the copy engine): the tile's constants, the product of one slot, and the way from sums to Y. */
+/* strict_tile.cuh - the tile of strict.cu: its constants, the product of one slot, and the way from sums to Y. */
 #ifndef LAC_CUDA_KERNELS_STRICT_TILE_CUH
 #define LAC_CUDA_KERNELS_STRICT_TILE_CUH
 
@@ -66,16 +65,16 @@ __device__ __forceinline__ int run_m(int r) { return r % (thread_m / 4) * 4; }
 #endif
 constexpr int runs = thread_n * thread_m / 4;
 
-/* Run r, turned by one. A run wants four registers in a row, and the operands came in fours as well. Turned, a sum lies in the
- * other bank of registers than the operand that changes from product to product, and both are read in the same clock. */
+/* Run r, its neighbours exchanged. A run wants four registers in a row, and the operands came in fours as well. Exchanged, a sum
+ * lies in the other bank of registers than the operand that changes from product to product, and both are read in one clock. */
 __device__ __forceinline__ float4 run_of(const float (&sum)[thread_n][thread_m], int r)
 {
     int i = run_n(r), j = run_m(r);
-    if (LAC_Y_TOKEN_MAJOR) return make_float4(sum[i + 1][j], sum[i + 2][j], sum[i + 3][j], sum[i][j]);
-    return make_float4(sum[i][j + 1], sum[i][j + 2], sum[i][j + 3], sum[i][j]);
+    if (LAC_Y_TOKEN_MAJOR) return make_float4(sum[i + 1][j], sum[i][j], sum[i + 3][j], sum[i + 2][j]);
+    return make_float4(sum[i][j + 1], sum[i][j], sum[i][j + 3], sum[i][j + 2]);
 }
 
-__device__ __forceinline__ float4 unturned(float4 run) { return make_float4(run.w, run.x, run.y, run.z); }
+__device__ __forceinline__ float4 in_order(float4 run) { return make_float4(run.y, run.x, run.w, run.z); }
 
 /* Number i of a thread's rows of W (j of its tokens), counted from its warp's first. */
 __device__ __forceinline__ int row_in_warp(int i, int lane) { return (i >> 2) * (lanes_n * 4) + lane_n(lane) * 4 + (i & 3); }

@@ -1,0 +1,138 @@
+/* test_cuda_strict.c - the records of cuda_f32_strict, read back on the CPU the way strict.cu reads them: every kept weight
+ * stands once, in its row and at its input, and whatever else the kernel would multiply is zero. Random patterns, shapes and
+ * values, on targets of which no GPU is needed. */
+#include "format_case.h"
+
+#include "cuda/runtime.h"
+#include "cuda/state.h"
+#include "cuda/strict_source.h"
+#include "format/weight.h"
+
+enum { CASES = 500, SEED = 20261116, KINDS = 8 };
+
+/* What one slot of a step multiplies with: adds the weights of rows from `first` on to dense[n][k]. */
+static void read_slot(const lac_strict_rows *rows, const float *weights, int count, int64_t first, int64_t input, double *dense)
+{
+    for (int i = 0; i < count; ++i) {
+        if (weights[i] == 0.0f) continue;
+        uint32_t output = rows->outputs[first + i];
+        assert_true(output < rows->weight->geometry.n && input < rows->weight->k_in);
+        double *at = &dense[output * rows->weight->k_in + input];
+        assert_true(*at == 0.0);
+        *at = (double)weights[i];
+    }
+}
+
+/* The input of X behind an offset into the stage. */
+static int64_t input_at(const lac_strict_shape *s, const uint32_t *columns, uint32_t offset)
+{
+    const uint32_t row_bytes = (uint32_t)lac_strict_block_m(s) * 4;
+    assert_int_equal(offset % row_bytes, 0);
+    assert_true(offset / row_bytes < (uint32_t)s->rows);
+    return s->packed ? columns[offset / row_bytes] : columns[0] + offset / row_bytes;
+}
+
+static void read_step(const lac_strict_shape *s, const lac_strict_rows *rows, const char *record, const uint32_t *columns,
+                      int64_t block, double *dense)
+{
+    const int block_n = lac_strict_block_n(s), list_n = lac_strict_list_n(s), share = s->slots / s->slices;
+    const float *weights = (const float *)(const void *)record;
+    const uint32_t *offsets = (const uint32_t *)(const void *)(record + (size_t)(s->slots * block_n) * sizeof(float));
+    for (int v = 0; v < lac_strict_lists(s); ++v) {
+        const int64_t vector = block * lac_strict_lists(s) + v, first = vector * list_n;
+        if (vector >= rows->source.vectors) continue;
+        if (s->rowwise) {
+            for (int slot = 0; slot < s->slots; ++slot)
+                read_slot(rows, weights + v * s->slots + slot, 1, first, input_at(s, columns, offsets[v * s->slots + slot]),
+                          dense);
+            continue;
+        }
+        for (int slice = 0; slice < s->slices; ++slice) {
+            const uint32_t *own = offsets + (v * s->slices + slice) * lac_strict_slice_offsets(s);
+            const int taken = s->uneven ? (int)own[share + 5] : share;
+            assert_true(taken <= share && taken % 4 == 0);
+            for (int i = 0; i < taken; ++i) {
+                uint32_t offset = s->every ? (uint32_t)((slice * share + i) * lac_strict_block_m(s)) * 4 : own[i];
+                read_slot(rows, weights + (slice * share + i) * block_n + v * list_n, list_n, first,
+                          input_at(s, columns, offset), dense);
+            }
+        }
+    }
+}
+
+static void check_case(lac_device *target, const lac_weight *w, const float *wanted, int64_t m, bool dense_kernel, int *reached)
+{
+    lac_problem problem = {.device = target, .weight = w, .m = m};
+    problem.options.x_dtype = problem.options.y_dtype = LAC_DTYPE_F32;
+    problem.options.x_layout = LAC_LAYOUT_FEATURE_MAJOR;
+    lac_strict_facts facts = lac_strict_facts_of(&problem, dense_kernel);
+    lac_strict_shape shape;
+    lac_cost cost;
+    assert_true(lac_strict_choose(&problem, &facts, &shape, &cost));
+    facts = lac_strict_facts_for(&facts, &shape);
+    lac_strict_rows rows;
+    lac_strict_tiled tiled;
+    ASSERT_OK(lac_strict_rows_make(w, &facts, lac_strict_list_n(&shape), dense_kernel, &rows));
+    ASSERT_OK(lac_strict_tile(&rows.source, &shape, &tiled));
+    const int64_t n = w->geometry.n, k = w->k_in, entries = shape.packed ? shape.rows : 1;
+    double *dense = calloc((size_t)(n * k + 1), sizeof *dense);
+    assert_non_null(dense);
+    for (int64_t b = 0; b < tiled.blocks; ++b)
+        for (uint32_t step = tiled.first_step[b]; step < tiled.first_step[b + 1]; ++step)
+            read_step(&shape, &rows, (const char *)tiled.records + (size_t)step * lac_strict_record_bytes(&shape),
+                      tiled.columns + step * entries, b, dense);
+    for (int64_t i = 0; i < n * k; ++i)
+        if (dense[i] != (double)wanted[i])
+            fail_msg("row %lld, column %lld: %.9g in the records, %.9g in the weight", (long long)(i / k), (long long)(i % k),
+                     dense[i], (double)wanted[i]);
+    const bool kinds[KINDS] = {shape.packed,      shape.every,      shape.uneven,    shape.rowwise,
+                               facts.joined != 0, shape.slices > 1, shape.split > 1, tiled.blocks > 1};
+    for (int i = 0; i < KINDS; ++i) reached[i] += kinds[i];
+    free(dense);
+    lac_strict_tiled_release(&tiled);
+    lac_strict_rows_release(&rows);
+}
+
+static void records_hold_the_weight(void **state)
+{
+    (void)state;
+    static const char *const archs[] = {"sm_75", "sm_86", "sm_90a"};
+    static const char *const names[KINDS] = {"packed", "every", "uneven", "rowwise", "joined", "slices", "split", "blocks"};
+    case_rng rng = {SEED};
+    int reached[KINDS] = {0};
+    print_message("seed %d\n", (int)SEED);
+    lac_device *targets[3];
+    for (int i = 0; i < 3; ++i) ASSERT_OK(lac_cuda_target_open(archs[i], &targets[i]));
+    for (int i = 0; i < CASES; ++i) {
+        lac_pattern p = case_pattern(&rng);
+        if (p.unit_n > 1 && i % 2) p.unit_n = (int32_t)(2 + case_below(&rng, 64));
+        if (p.family == LAC_FAMILY_SHUFFLED) p.family = LAC_FAMILY_VECTOR;
+        int64_t n = 1 + case_below(&rng, 300), k = 1 + case_below(&rng, 400);
+        uint8_t *keep = malloc((size_t)(n * k));
+        float *dense = malloc((size_t)(n * k) * sizeof *dense);
+        assert_true(keep && dense);
+        case_keep(&rng, &p, n, k, i % 4 > 0, keep);
+        for (int64_t j = 0; j < n * k; ++j) dense[j] = keep[j] ? (float)(1 + case_below(&rng, 100000)) / -1000.0f : 0.0f;
+        lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
+        lac_mask *mask = NULL;
+        lac_weight *w = NULL;
+        ASSERT_OK(lac_mask_from_matrix(&matrix, &p, &mask));
+        ASSERT_OK(lac_weight_compress(&matrix, mask, NULL, &w));
+        check_case(targets[case_below(&rng, 3)], w, dense, 1 + case_below(&rng, i % 2 ? 4096 : 300), i % 8 == 0, reached);
+        lac_weight_free(w);
+        lac_mask_free(mask);
+        free(keep);
+        free(dense);
+    }
+    for (int i = 0; i < 3; ++i) lac_device_close(targets[i]);
+    for (int i = 0; i < KINDS; ++i) {
+        print_message("%s %d\n", names[i], reached[i]);
+        assert_true(reached[i] > 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(records_hold_the_weight)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
