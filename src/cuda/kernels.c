@@ -1,6 +1,7 @@
 /* kernels.c - the GPU's table of kernels. core/registry.c lists it; a dataflow is a file of its own beside this one, and a
  * line or a few here. */
 #include "cuda/backend.h"
+#include "cuda/fragment.h"
 #include "cuda/gather.h"
 #include "cuda/plain.h"
 #include "cuda/strict.h"
@@ -89,5 +90,19 @@ const lac_kernel lac_cuda_kernels[] = {
                   "X and W streamed into shared memory, wgmma.sp on two of four inputs"),
      .config = &lac_cuda_stream_flow.flow,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_gather)},
+    {.info = INFO("cuda_f16_mma", 0,
+                  1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_VNM | 1u << LAC_FAMILY_SHUFFLED,
+                  HALF_DTYPES, HALF_DTYPES, "selected rows of X gathered into shared memory, mma.sync on them"),
+     .config = &lac_cuda_fragment_flow.flow,
+     FUNCTIONS_AND_WORKSPACE(lac_cuda_fragment)},
+    {.info = INFO("cuda_f16_mma_sparse", 0, 1u << LAC_FAMILY_ELEMENT | 1u << LAC_FAMILY_VNM, HALF_DTYPES, HALF_DTYPES,
+                  "rows of X, selected ones or all, in shared memory, mma.sp on two of four of them"),
+     .config = &lac_cuda_fragment_sparse_flow.flow,
+     FUNCTIONS_AND_WORKSPACE(lac_cuda_fragment)},
+    {.info = INFO("cuda_f16_mma_expand", 0,
+                  1u << LAC_FAMILY_ELEMENT | 1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_VNM,
+                  HALF_DTYPES, HALF_DTYPES, "kept weights spread by their masks to fragments, mma.sync over every input"),
+     .config = &lac_cuda_fragment_expand_flow.flow,
+     FUNCTIONS_AND_WORKSPACE(lac_cuda_fragment)},
 };
 const size_t lac_cuda_kernel_count = sizeof lac_cuda_kernels / sizeof *lac_cuda_kernels;

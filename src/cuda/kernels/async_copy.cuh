@@ -30,6 +30,19 @@ template <int offset> __device__ __forceinline__ void lac_copy_4(u32 shared, con
 #endif
 }
 
+/* 16 bytes; zeros where `none`, and then nothing is read. A predicate, for ptxas turns a variable count into loads and stores. */
+__device__ __forceinline__ void lac_copy_16_or_zeros(u32 shared, const void *global, bool none)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\ncp.async.cg.shared.global.L2::128B [%0], [%1], 16, p;\n}\n" ::"r"(shared),
+                 "l"(global), "r"((int)none)
+                 : "memory");
+#else
+    uint4 v = none ? make_uint4(0, 0, 0, 0) : *(const uint4 *)global;
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+#endif
+}
+
 /* Closes the group of this thread's copies since the last one; an empty group is allowed. */
 __device__ __forceinline__ void lac_copy_commit()
 {

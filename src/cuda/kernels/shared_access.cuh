@@ -22,6 +22,18 @@ __device__ __forceinline__ u32 lac_shared_load(u32 address)
     return value;
 }
 
+__device__ __forceinline__ u32 lac_shared_load_half(u32 address)
+{
+    u32 value;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(value) : "r"(address));
+    return value;
+}
+
+__device__ __forceinline__ void lac_shared_store_16(u32 address, uint4 v)
+{
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
+}
+
 __device__ __forceinline__ uint2 lac_shared_load_8(u32 address)
 {
     uint2 v;

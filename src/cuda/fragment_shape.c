@@ -1,0 +1,189 @@
+/* fragment_shape.c - which tile, stages and split of k kernels/fragment.cu runs with: every candidate is asked what it costs. */
+#include "cuda/fragment_shape.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/dtype.h"
+#include "format/weight.h"
+
+enum { MOST_STAGES = 6, MOST_PARTS = 16, LEAST_HEIGHT = 16, RESERVED_BYTES = 1024 };
+
+/* The first stages of a block and its epilogue, where no other block hides them. */
+static const double FILL_SECONDS = 2.5e-6, TILE_SECONDS = 1.5e-6;
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* ---- what the kernels can take */
+
+/* Kept inputs of a row in the `window` inputs from `begin` on, at most; N:M patterns. */
+static int64_t most_kept_between(const lac_weight *w, int64_t begin, int64_t window)
+{
+    const lac_geometry *g = &w->geometry;
+    int64_t length = g->group_m * g->unit_k, most = g->slot_n * g->unit_k, kept = 0;
+    for (int64_t at = begin; at < begin + window;) {
+        int64_t end = (at / length + 1) * length;
+        if (end > begin + window) end = begin + window;
+        kept += end - at < most ? end - at : most;
+        at = end;
+    }
+    return kept;
+}
+
+/* The same for every window that begins at a multiple of its length. */
+static int64_t most_kept(const lac_weight *w, int64_t window)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < w->geometry.group_m * w->geometry.unit_k && i * window < w->geometry.k; ++i) {
+        int64_t kept = most_kept_between(w, i * window, window);
+        if (kept > most) most = kept;
+    }
+    return most;
+}
+
+static bool takes(const lac_problem *problem, lac_fragment_kind kind)
+{
+    const lac_weight *w = problem->weight;
+    bool has_sparse = lac_cuda_target_of(problem->device)->arch >= 80;
+    bool element = w->pattern.family == LAC_FAMILY_ELEMENT, vnm = w->pattern.family == LAC_FAMILY_VNM;
+    bool halves = element ? !w->geometry.is_free && most_kept(w, 4) <= 2 : vnm && w->pattern.n <= 2;
+    bool tall = w->geometry.unit_n >= LEAST_HEIGHT;
+    if (kind == LAC_FRAGMENT_SPARSE) return has_sparse && halves && (element || tall);
+    if (kind == LAC_FRAGMENT_DENSE) return tall && !element && !(halves && has_sparse);
+    return !w->geometry.is_free && !(halves && has_sparse && (element || tall)) && (element || !tall);
+}
+
+/* Rows of X that a tile of outputs reads at most. */
+static int64_t rows_of(const lac_weight *w, const lac_fragment_shape *s)
+{
+    const lac_geometry *g = &w->geometry;
+    if (s->shares_index) return ceil_div(g->k, 4) * 4;
+    if (w->pattern.family == LAC_FAMILY_VNM) return g->groups * LAC_VNM_SELECTED;
+    return g->selected * g->unit_k < g->k ? g->selected * g->unit_k : g->k;
+}
+
+/* ---- what a shape asks of the GPU */
+
+/* What the tensor cores do by mma and mma.sp, of the rate that the model knows: on an H200 572 and 825 of 949 TFLOP/s (of
+ * dense products); there and later that rate is wgmma's or its successor's. */
+static double mma_share(int arch, bool sparse)
+{
+    if (arch >= 100 && arch < 120) return sparse ? 0.5 : 0.25;
+    if (arch == 90) return sparse ? 0.87 : 0.60;
+    return sparse ? 1.6 : 1.0;
+}
+
+static lac_cost cost_of(const lac_problem *problem, const lac_fragment_shape *s)
+{
+    const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
+    const lac_plan_options *o = &problem->options;
+    int outputs = lac_fragment_outputs(s), tokens = lac_fragment_tokens(s), steps = s->rows / 16;
+    double tiles = (double)s->token_tiles * (double)s->output_tiles, stages = tiles * (double)s->most_stages;
+    double x_bytes = (double)problem->m * (double)problem->weight->k_in * 2.0;
+    double w_bytes = (double)s->output_tiles * (double)s->most_stages * lac_fragment_w_stage(s);
+    double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
+    double partial = s->parts > 1 ? tiles * s->parts * outputs * tokens * 4.0 : 0.0;
+    double turned = 2.0 * (double)lac_fragment_turned_bytes(problem, problem->weight->k_in);
+    double copied = lac_fragment_x_stage(s) + lac_fragment_w_stage(s);
+    double products = (double)steps * (outputs / 16.0) * (tokens / 8.0) * (s->kind == LAC_FRAGMENT_SPARSE ? 0.5 : 1.0);
+    /* Every warp reads its rows of W and its tokens of X. */
+    double fragments = s->kind == LAC_FRAGMENT_SPARSE ? 1.125 : 2.0;
+    double read = s->rows * (fragments * outputs * s->warps_tokens + 2.0 * tokens * s->warps_outputs);
+    double spread = s->kind == LAC_FRAGMENT_EXPAND ? outputs / 8.0 * (s->rows / 8.0 + 8.0 * s->kept + 4.0) : 0.0;
+    double moved = copied / 512.0 * 5.0 + read / 512.0;
+    int arch = lac_cuda_target_of(problem->device)->arch;
+    double at_once = (double)rates->multiprocessors * s->blocks;
+    double waves = ceil(tiles * s->parts / at_once);
+    double partial_seconds = 2.0 * partial / rates->memory;
+    lac_gpu_work work = {
+        .memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1),
+        .l2_bytes = stages * copied,
+        .shared_bytes = stages * (copied + read + 128.0 * spread),
+        .instructions = stages * (products + moved + spread + 64.0),
+        .mma_flops = stages * 2.0 * outputs * tokens * s->rows / mma_share(arch, s->kind == LAC_FRAGMENT_SPARSE),
+        .blocks = tiles * s->parts,
+        .blocks_at_once = at_once,
+        .fill_seconds = turned / rates->memory + partial_seconds + waves * TILE_SECONDS / s->blocks + FILL_SECONDS,
+        .efficiency = 0.8,
+        .launches = 1 + (turned > 0.0) + (s->parts > 1)};
+    return lac_model_gpu_cost(rates, &work);
+}
+
+/* ---- candidates */
+
+static bool complete(const lac_problem *problem, lac_fragment_shape *s)
+{
+    const lac_cuda_target *target = lac_cuda_target_of(problem->device);
+    s->tiles_a_group = ceil_div(s->height, lac_fragment_outputs(s));
+    s->output_tiles = s->groups * s->tiles_a_group;
+    s->token_tiles = ceil_div(problem->m, lac_fragment_tokens(s));
+    s->stages = s->kind == LAC_FRAGMENT_EXPAND ? 3 : 2;
+    if (lac_fragment_shared(s) > target->shared_per_block) return false;
+    /* What a block may have, a multiprocessor has and little more. */
+    while (s->blocks > 1 && (lac_fragment_shared(s) + RESERVED_BYTES) * (unsigned)s->blocks > target->shared_per_block)
+        --s->blocks;
+    unsigned share = target->shared_per_block / (unsigned)s->blocks - (s->blocks > 1 ? RESERVED_BYTES : 0);
+    while (s->stages < MOST_STAGES) {
+        ++s->stages;
+        if (lac_fragment_shared(s) <= share) continue;
+        --s->stages;
+        break;
+    }
+    int64_t turned = ceil_div(problem->weight->k_in, 64) * (lac_fragment_turned_ld(problem) / 64); /* blocks of turn.cu */
+    return turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
+           s->output_tiles * s->most_stages < INT32_MAX / s->rows;
+}
+
+static void consider(const lac_problem *problem, lac_fragment_shape shape, bool *found, lac_fragment_shape *best,
+                     lac_cost *cost)
+{
+    int64_t most = shape.most_stages < MOST_PARTS ? shape.most_stages : MOST_PARTS;
+    if (!complete(problem, &shape)) return;
+    for (int parts = 1; parts == 1 || parts <= most; parts = parts < 4 ? parts + 1 : parts + 2) {
+        shape.parts = parts;
+        lac_cost now = cost_of(problem, &shape);
+        if (*found && now.seconds >= cost->seconds) continue;
+        *best = shape;
+        *cost = now;
+        *found = true;
+    }
+}
+
+/* Warps along outputs and tokens, what each has of both, and how many blocks' registers a multiprocessor holds. Threads must
+ * share the rows of a stage evenly: fragment.cu asserts it. */
+typedef struct tile {
+    int warps_outputs, warps_tokens, outputs, tokens, blocks;
+} tile;
+
+static const tile tiles[] = {
+    {2, 4, 64, 64, 1}, {4, 2, 64, 64, 1}, {2, 2, 64, 64, 2}, {1, 4, 64, 64, 2}, {1, 4, 64, 32, 3}, {1, 4, 32, 64, 3},
+    {1, 4, 32, 32, 4}, {1, 4, 16, 64, 4}, {1, 4, 16, 32, 4}, {2, 2, 64, 32, 3}, {2, 2, 32, 32, 4}, {2, 2, 16, 32, 4},
+    {4, 1, 32, 32, 4}, {4, 1, 16, 32, 4}, {4, 1, 32, 16, 4}, {4, 1, 16, 16, 4}, {2, 2, 16, 16, 4},
+};
+
+bool lac_fragment_shape_make(const lac_problem *problem, lac_fragment_kind kind, lac_fragment_shape *out, lac_cost *cost)
+{
+    const lac_weight *w = problem->weight;
+    const lac_geometry *g = &w->geometry;
+    if (problem->m == 0 || g->n == 0 || !takes(problem, kind)) return false;
+    bool found = false;
+    lac_fragment_shape shape = {.kind = kind, .parts = 1};
+    shape.shares_index = kind == LAC_FRAGMENT_EXPAND || w->pattern.family == LAC_FAMILY_ELEMENT;
+    shape.height = shape.shares_index ? g->n : g->unit_n;
+    shape.groups = shape.shares_index ? 1 : g->row_groups;
+    int least = kind == LAC_FRAGMENT_DENSE ? 32 : 64, most = kind == LAC_FRAGMENT_EXPAND ? 128 : 64;
+    for (shape.rows = least; shape.rows <= most; shape.rows *= 2) {
+        shape.kept = kind == LAC_FRAGMENT_EXPAND ? (int)most_kept(w, shape.rows / 4) : 0;
+        shape.most_stages = ceil_div(rows_of(w, &shape), shape.rows);
+        for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i) {
+            shape.warps_outputs = tiles[i].warps_outputs;
+            shape.warps_tokens = tiles[i].warps_tokens;
+            shape.warp_outputs = tiles[i].outputs;
+            shape.warp_tokens = tiles[i].tokens;
+            shape.blocks = tiles[i].blocks;
+            if (shape.rows * lac_fragment_tokens(&shape) < 8 * lac_fragment_threads(&shape)) continue;
+            consider(problem, shape, &found, out, cost);
+        }
+    }
+    return found;
+}
