@@ -55,7 +55,11 @@ lac_cost lac_cuda_fragment_cost(const lac_problem *problem)
 
 /* ---- programs */
 
-static uint64_t turned_bytes(const lac_problem *problem) { return lac_fragment_turned_bytes(problem, problem->weight->k_in); }
+/* Whether every tile of outputs has the same number of stages. */
+static bool is_even(const lac_problem *problem, const lac_fragment_shape *s)
+{
+    return s->shares_index || !problem->weight->geometry.is_free;
+}
 
 static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_fragment_shape *s, int program)
 {
@@ -70,7 +74,9 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_STAGES", s->stages);
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
     lac_cuda_request_define(request, "LAC_BLOCKS", s->blocks);
+    lac_cuda_request_define(request, "LAC_EVEN", is_even(problem, s));
     lac_cuda_request_define(request, "LAC_SHARED_INDEX", s->shares_index);
+    lac_cuda_request_define(request, "LAC_DIRECT", s->direct);
     lac_cuda_request_define(request, "LAC_KEPT", s->kept);
 }
 
@@ -80,7 +86,7 @@ static int list_programs(const lac_problem *problem, const lac_fragment_shape *s
     int count = 0;
     which[count++] = PRODUCT;
     if (s->parts > 1) which[count++] = REDUCE;
-    if (turned_bytes(problem)) which[count++] = TURN;
+    if (lac_fragment_turned_bytes(problem, s)) which[count++] = TURN;
     return count;
 }
 
@@ -120,7 +126,7 @@ size_t lac_cuda_fragment_workspace(const lac_problem *problem)
 {
     lac_fragment_shape s;
     if (!shape_of(problem, &s, NULL)) return 0;
-    uint64_t bytes = aligned(turned_bytes(problem)) + partial_bytes(&s);
+    uint64_t bytes = aligned(lac_fragment_turned_bytes(problem, &s)) + partial_bytes(&s);
     return bytes ? (size_t)bytes + ALIGNMENT : 0;
 }
 
@@ -201,7 +207,7 @@ static lac_fragment_args make_args(const lac_problem *problem, const fragment_st
 {
     const lac_fragment_shape *s = &state->shape;
     unsigned char *workspace = (unsigned char *)(((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    uint64_t turned = turned_bytes(problem);
+    uint64_t turned = lac_fragment_turned_bytes(problem, s);
     return (lac_fragment_args){.weight = (const unsigned char *)(uintptr_t)state->stages,
                                .index = (const int *)(uintptr_t)state->index,
                                .range = (const int *)(uintptr_t)state->range,
@@ -211,7 +217,8 @@ static lac_fragment_args make_args(const lac_problem *problem, const fragment_st
                                .partial = (float *)(void *)(workspace + aligned(turned)),
                                .output_tiles = (int)s->output_tiles,
                                .token_tiles = (int)s->token_tiles,
-                               .band = band_of(problem, s)};
+                               .band = band_of(problem, s),
+                               .tile_stages = (int)s->most_stages};
 }
 
 static lac_status turn_x(const lac_problem *problem, const fragment_state *state, void *stream, lac_gpu_call *gpu_call,
@@ -243,7 +250,7 @@ lac_status lac_cuda_fragment_execute(const lac_problem *problem, const void *opa
     reduce.function = state->program[REDUCE];
     reduce.grid[0] = (unsigned)(tiles * (s->warp_outputs / 16));
     reduce.shared_bytes = (unsigned)lac_fragment_slabs(s);
-    if (turned_bytes(problem)) status = turn_x(problem, state, call->stream, &gpu_call, &args);
+    if (lac_fragment_turned_bytes(problem, s)) status = turn_x(problem, state, call->stream, &gpu_call, &args);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
     if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
     return status;

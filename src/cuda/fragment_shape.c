@@ -62,6 +62,19 @@ static int64_t rows_of(const lac_weight *w, const lac_fragment_shape *s)
     return g->selected * g->unit_k < g->k ? g->selected * g->unit_k : g->k;
 }
 
+uint64_t lac_fragment_turned_bytes(const lac_problem *problem, const lac_fragment_shape *shape)
+{
+    bool rows = problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && problem->m % 8 == 0;
+    return shape->direct || rows ? 0 : (uint64_t)lac_fragment_turned_ld(problem) * (uint64_t)problem->weight->k_in * 2;
+}
+
+/* Whether X may come as it is: two steps of an expanding kernel's X are loaded at once, and registers are scarce. */
+static bool is_direct(const lac_problem *problem, const lac_fragment_shape *s)
+{
+    return problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR && s->shares_index &&
+           !problem->weight->part[LAC_PART_COL_PERM].data && (s->kind == LAC_FRAGMENT_SPARSE || s->warp_tokens <= 32);
+}
+
 /* ---- what a shape asks of the GPU */
 
 /* What the tensor cores do by mma and mma.sp, of the rate that the model knows: on an H200 572 and 825 of 949 TFLOP/s (of
@@ -83,7 +96,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_fragment_shape *s)
     double w_bytes = (double)s->output_tiles * (double)s->most_stages * lac_fragment_w_stage(s);
     double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
     double partial = s->parts > 1 ? tiles * s->parts * outputs * tokens * 4.0 : 0.0;
-    double turned = 2.0 * (double)lac_fragment_turned_bytes(problem, problem->weight->k_in);
+    double turned = 2.0 * (double)lac_fragment_turned_bytes(problem, s);
     double copied = lac_fragment_x_stage(s) + lac_fragment_w_stage(s);
     double products = (double)steps * (outputs / 16.0) * (tokens / 8.0) * (s->kind == LAC_FRAGMENT_SPARSE ? 0.5 : 1.0);
     /* Every warp reads its rows of W and its tokens of X. */
@@ -158,7 +171,9 @@ typedef struct tile {
 static const tile tiles[] = {
     {2, 4, 64, 64, 1}, {4, 2, 64, 64, 1}, {2, 2, 64, 64, 2}, {1, 4, 64, 64, 2}, {1, 4, 64, 32, 3}, {1, 4, 32, 64, 3},
     {1, 4, 32, 32, 4}, {1, 4, 16, 64, 4}, {1, 4, 16, 32, 4}, {2, 2, 64, 32, 3}, {2, 2, 32, 32, 4}, {2, 2, 16, 32, 4},
-    {4, 1, 32, 32, 4}, {4, 1, 16, 32, 4}, {4, 1, 32, 16, 4}, {4, 1, 16, 16, 4}, {2, 2, 16, 16, 4},
+    {4, 1, 32, 32, 4}, {4, 1, 16, 32, 4}, {4, 1, 32, 16, 4}, {4, 1, 16, 16, 4}, {2, 2, 16, 16, 4}, {4, 2, 32, 32, 2},
+    {4, 2, 64, 32, 1}, {8, 1, 32, 32, 2}, {8, 1, 16, 32, 2}, {1, 8, 64, 32, 1}, {2, 4, 32, 32, 2}, {2, 4, 64, 32, 1},
+    {8, 1, 32, 16, 2}, {8, 1, 16, 16, 2},
 };
 
 bool lac_fragment_shape_make(const lac_problem *problem, lac_fragment_kind kind, lac_fragment_shape *out, lac_cost *cost)
@@ -181,7 +196,7 @@ bool lac_fragment_shape_make(const lac_problem *problem, lac_fragment_kind kind,
             shape.warp_outputs = tiles[i].outputs;
             shape.warp_tokens = tiles[i].tokens;
             shape.blocks = tiles[i].blocks;
-            if (shape.rows * lac_fragment_tokens(&shape) < 8 * lac_fragment_threads(&shape)) continue;
+            shape.direct = is_direct(problem, &shape);
             consider(problem, shape, &found, out, cost);
         }
     }

@@ -15,6 +15,7 @@ typedef enum lac_fragment_kind {
 typedef struct lac_fragment_shape {
     lac_fragment_kind kind;
     bool shares_index; /* every tile of outputs reads all rows of X, in the same order */
+    bool direct;       /* X is token-major, and read as it is                          */
     int rows;          /* of X a stage                                                 */
     int warp_outputs, warp_tokens, warps_outputs, warps_tokens;
     int stages, parts, blocks;                   /* parts of k; blocks at once on a multiprocessor        */
@@ -54,11 +55,7 @@ static inline unsigned lac_fragment_shared(const lac_fragment_shape *s)
 /* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes; 0 where the caller's
  * X will do. */
 static inline int64_t lac_fragment_turned_ld(const lac_problem *problem) { return (problem->m + 63) / 64 * 64; }
-static inline uint64_t lac_fragment_turned_bytes(const lac_problem *problem, int64_t inputs)
-{
-    if (problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && problem->m % 8 == 0) return 0;
-    return (uint64_t)lac_fragment_turned_ld(problem) * (uint64_t)inputs * 2;
-}
+uint64_t lac_fragment_turned_bytes(const lac_problem *problem, const lac_fragment_shape *shape);
 
 /* The shape that the model likes best; false when the kernel cannot take the problem. */
 bool lac_fragment_shape_make(const lac_problem *problem, lac_fragment_kind kind, lac_fragment_shape *out, lac_cost *cost);

@@ -30,16 +30,29 @@ template <int offset> __device__ __forceinline__ void lac_copy_4(u32 shared, con
 #endif
 }
 
-/* 16 bytes; zeros where `none`, and then nothing is read. A predicate, for ptxas turns a variable count into loads and stores. */
-__device__ __forceinline__ void lac_copy_16_or_zeros(u32 shared, const void *global, bool none)
+/* 16 bytes where `go`, zeros of them where `none`, and then nothing is read. Predicates, for a branch would keep the compiler from
+ * mixing copies with products, and ptxas turns a variable count of bytes into loads and stores. */
+__device__ __forceinline__ void lac_copy_16_if(u32 shared, const void *global, bool none, bool go)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\ncp.async.cg.shared.global.L2::128B [%0], [%1], 16, p;\n}\n" ::"r"(shared),
-                 "l"(global), "r"((int)none)
+    asm volatile("{\n.reg .pred p, q;\nsetp.ne.b32 p, %2, 0;\nsetp.ne.b32 q, %3, 0;\n"
+                 "@q cp.async.cg.shared.global.L2::128B [%0], [%1], 16, p;\n}\n" ::"r"(shared),
+                 "l"(global), "r"((int)none), "r"((int)go)
                  : "memory");
 #else
+    if (!go) return;
     uint4 v = none ? make_uint4(0, 0, 0, 0) : *(const uint4 *)global;
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+#endif
+}
+__device__ __forceinline__ void lac_copy_16_if(u32 shared, const void *global, bool go)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("{\n.reg .pred q;\nsetp.ne.b32 q, %2, 0;\n@q cp.async.cg.shared.global.L2::128B [%0], [%1], 16;\n}\n" ::"r"(shared),
+                 "l"(global), "r"((int)go)
+                 : "memory");
+#else
+    lac_copy_16_if(shared, global, false, go);
 #endif
 }
 

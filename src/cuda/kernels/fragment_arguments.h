@@ -11,8 +11,8 @@ typedef struct lac_fragment_args {
     float *partial;              /* in the workspace: sums of the parts when k is split                      */
     long long ldx;
     int output_tiles, token_tiles;
-    int band; /* tiles of outputs that are walked together, so that L2 keeps them */
-    int reserved;
+    int band;        /* tiles of outputs that are walked together, so that L2 keeps them */
+    int tile_stages; /* LAC_EVEN: the stages of every tile of outputs                    */
 } lac_fragment_args;
 
 #endif
