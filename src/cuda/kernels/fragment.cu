@@ -96,9 +96,10 @@ __device__ __forceinline__ lac_view lac_view_of()
     return view;
 }
 
-/* The products of a stage go in units: a step, and of a sparse step, whose B takes many registers, 16 tokens at a time. */
+/* The products of a stage go in units: a step, and of a wide sparse step, whose B takes many registers, half of its tokens, or
+ * a quarter before sm_90, for which the compiler wants more of them. */
 enum {
-    SHARES = LAC_KIND == 1 ? (LAC_WIDE + 1) / 2 : 1,
+    SHARES = LAC_KIND != 1 || LAC_WIDE < 4 ? 1 : LAC_WIDE >= 8 && __CUDA_ARCH__ < 900 ? 4 : 2,
     UNITS = LAC_STEPS * SHARES,
     UNIT_WIDE = LAC_WIDE / SHARES,
     SETS = LAC_DIRECT && LAC_KIND == 2 ? 4 : 2,
