@@ -9,7 +9,7 @@
 
 #include "harness.h"
 
-#define TURN_SECONDS  0.01
+#define TURN_SECONDS  0.01 /* or half of the least time */
 #define LEAD_BELOW    0.02 /* waking threads up is nothing against longer calls     */
 #define BATCH_BELOW   5e-6 /* shorter calls are timed by the turn, not one by one   */
 #define RECORD_BELOW  2e-4 /* on a GPU: shorter calls are recorded and replayed; marks would be felt in them */
@@ -72,9 +72,15 @@ static int add_sample(bench_contender *c, double seconds)
     return 0;
 }
 
+static double turn_seconds(const bench_session *session)
+{
+    double half = session->options->min_seconds / 2;
+    return half < TURN_SECONDS ? half : TURN_SECONDS;
+}
+
 static int calls_a_turn(const bench_contender *c, int sweep)
 {
-    double calls = TURN_SECONDS / c->estimate;
+    double calls = turn_seconds(c->problem->session) / c->estimate;
     int most = BENCH_MOST_MARKS - 1;
     /* After a sweep each copy is cold once. */
     if (sweep) {
@@ -89,7 +95,7 @@ static int calls_a_turn(const bench_contender *c, int sweep)
 static int take_recorded_turn(bench_session *session, bench_contender *c, int sweep)
 {
     const bench_backend *backend = session->backend;
-    int replays = sweep ? 1 : (int)(TURN_SECONDS / (c->estimate * c->recorded)) + 1;
+    int replays = sweep ? 1 : (int)(turn_seconds(session) / (c->estimate * c->recorded)) + 1;
     if (replays > BENCH_MOST_MARKS - 1) replays = BENCH_MOST_MARKS - 1;
     if (sweep)
         backend->sweep((size_t)(2 * session->cache_bytes));

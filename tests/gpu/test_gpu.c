@@ -140,6 +140,7 @@ int main(void)
     int failures = cmocka_run_group_tests_name("kernels of the GPU", cases, NULL, NULL);
     /* A sanitizer takes what the runtime's tests do on purpose for errors, and their times are not its business. */
     bool runtime = !getenv("LAC_TEST_GPU_CASE") && !getenv("LAC_TEST_GPU_KERNEL") && !getenv("LAC_TEST_GPU_RAW");
+    if (runtime && workers > 0) gpu_workers_each(test_gpu_runtime_plan, workers);
     if (runtime) failures += test_gpu_runtime() + test_gpu_time();
     gpu_list_free(&list);
     return failures != 0;

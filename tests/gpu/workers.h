@@ -20,6 +20,9 @@ int gpu_probe(lac_device_info *info);
  * there yet, -1 when they could not be stored, and each process will compile for itself. */
 int gpu_workers_compile(const gpu_list *list, const char *arch, int shapes, int processes);
 
+/* Calls `one` with 0, 1, 2 ... in several processes until it says that there is no more. What they do must outlive them. */
+void gpu_workers_each(bool (*one)(int index), int processes);
+
 /* Runs all rows in `workers` processes; in this one when that is 0. `only` is "KERNEL:ROW", or NULL for all. After `seconds`,
  * unless that is 0, no row is begun any more. Prints how many rows of each kernel passed. */
 gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, int seconds);
