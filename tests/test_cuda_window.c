@@ -18,41 +18,54 @@ static double half_at(const uint8_t *at)
     return lac_f16_to_f32(bits);
 }
 
-/* Slot `slot` of a step: the row of X within the stage, or -1 for a row of zeros. Checks the swizzle on the way. */
-static int row_at(const lac_window_shape *s, const uint8_t *tile, int step, int slot)
+/* Slot `slot` of a step of a warpgroup: the row of X within the stage. Checks the swizzle on the way. */
+static int row_at(const lac_window_shape *s, const uint8_t *chunk, int group, int step, int slot)
 {
     uint16_t place;
-    memcpy(&place, tile + (step * LAC_WINDOW_SLOTS + slot) * 2, sizeof place);
+    memcpy(&place, chunk + group * ((s->chunk + 1) / 2) * 64 + step / 2 * 64 + slot * 4 + step % 2 * 2, sizeof place);
     int unit = (int)(lac_window_row_bytes(s) / 16), row = place / unit;
     assert_int_equal(place % unit, row % 8);
     assert_true(row < s->window + s->zero_rows);
-    return row < s->window ? row : -1;
+    return row;
+}
+
+/* The input of a window that split.cu puts into each row; -1 for the rows of zeros. */
+static void invert_rows(const lac_window_shape *s, int *input_of)
+{
+    for (int row = 0; row < s->window + 8; row++) input_of[row] = -1;
+    for (int input = 0; input < s->window; input++) {
+        int row = lac_window_row(s, input);
+        assert_true(row >= 0 && row < s->window && input_of[row] < 0);
+        input_of[row] = input;
+    }
 }
 
 /* Adds what the kernel multiplies with to dense[n][k]. */
 static void read_tiles(const lac_window_shape *s, const lac_window_tiled *tiled, int64_t n, int64_t k, double *dense)
 {
-    for (int64_t t = 0; t < s->output_tiles * s->windows; t++) {
-        const uint8_t *tile = tiled->tiles + t * lac_window_w_tile(s);
-        for (int step = 0; step < 2 * s->vectors * s->steps; step++) {
-            const uint8_t *matrix = tile + lac_window_index_bytes(s) + step * s->variant.planes * lac_window_matrix_bytes(s);
-            for (int slot = 0; slot < LAC_WINDOW_SLOTS; slot++) {
-                int row = row_at(s, tile, step, slot);
-                int64_t input = t % s->windows * s->window + row;
-                for (int i = 0; i < s->width; i++) {
-                    int64_t place = (t / s->windows * 2 * s->vectors + step / s->steps) * s->width + i;
-                    const uint8_t *at = matrix + i / 8 * 256 + slot / 8 * 128 + i % 8 * 16 + slot % 8 * 2;
-                    double value = half_at(at);
-                    if (s->variant.planes == 2) value += half_at(at + lac_window_matrix_bytes(s));
-                    if (value == 0.0) continue;
-                    int64_t output = tiled->output[place];
-                    assert_true(row >= 0 && input < k && output >= 0 && output < n);
-                    assert_true(dense[output * k + input] == 0.0);
-                    dense[output * k + input] = ldexp(value * tiled->factor[place], tiled->exponent);
-                }
+    int input_of[LAC_WINDOW_MOST + 8];
+    invert_rows(s, input_of);
+    for (int64_t t = 0; t < s->output_tiles * s->windows; t++)
+        for (int i = 0; i < 2 * lac_window_turn(s) * LAC_WINDOW_SLOTS; i++) {
+            int slot = i % LAC_WINDOW_SLOTS, turn = i / LAC_WINDOW_SLOTS % lac_window_turn(s), step = turn % s->chunk;
+            int group = i / LAC_WINDOW_SLOTS / lac_window_turn(s);
+            const uint8_t *chunk = tiled->tiles + t * lac_window_w_tile(s) + turn / s->chunk * lac_window_w_chunk(s);
+            const uint8_t *matrix =
+                chunk + lac_window_index_bytes(s) + (group * s->chunk + step) * s->variant.planes * lac_window_matrix_bytes(s);
+            int in = input_of[row_at(s, chunk, group, step, slot)];
+            int64_t input = t % s->windows * s->window + in;
+            for (int j = 0; j < s->width; j++) {
+                int64_t place = ((t / s->windows * 2 + group) * s->vectors + turn / s->steps) * s->width + j;
+                const uint8_t *at = matrix + j / 8 * 256 + slot / 8 * 128 + j % 8 * 16 + slot % 8 * 2;
+                double value = half_at(at);
+                if (s->variant.planes == 2) value += ldexp(half_at(at + lac_window_matrix_bytes(s)), -s->low_shift);
+                if (value == 0.0) continue;
+                int64_t output = tiled->output[place];
+                assert_true(in >= 0 && input < k && output >= 0 && output < n);
+                assert_true(dense[output * k + input] == 0.0);
+                dense[output * k + input] = ldexp(value * tiled->factor[place], tiled->exponent);
             }
         }
-    }
 }
 
 static void check_case(lac_device *target, const lac_weight *w, const float *wanted, int64_t m, lac_window_variant variant,
@@ -63,7 +76,8 @@ static void check_case(lac_device *target, const lac_weight *w, const float *wan
     lac_window_shape shape;
     lac_cost cost;
     if (!lac_window_shape_make(&problem, &variant, &shape, &cost)) return;
-    assert_true(cost.seconds > 0.0 && shape.parts >= 1 && shape.stages >= 2);
+    assert_true(cost.seconds > 0.0 && shape.parts >= 1 && shape.stages >= 2 && shape.ring >= 2);
+    assert_int_equal(lac_window_turn(&shape) % shape.chunk, 0);
     assert_true(lac_window_shared(&shape) <= lac_cuda_target_of(target)->shared_per_block);
     lac_window_tiled tiled;
     ASSERT_OK(lac_window_tile(w, &shape, &tiled));
@@ -84,6 +98,9 @@ static void check_case(lac_device *target, const lac_weight *w, const float *wan
     reached[5] += shape.windows > 1;
     reached[6] += shape.width < 32;
     reached[7] += !variant.dense && w->pattern.family == LAC_FAMILY_VNM;
+    reached[8] += shape.chunk < lac_window_turn(&shape);
+    reached[9] += shape.unit > 1;
+    reached[10] += shape.low_shift > 0;
     lac_window_tiled_release(&tiled);
     free(dense);
 }
@@ -93,7 +110,7 @@ static void tiles_hold_the_weight(void **state)
     (void)state;
     static const char *const archs[] = {"sm_75", "sm_86", "sm_90a"};
     case_rng rng = {SEED};
-    int reached[8] = {0};
+    int reached[11] = {0};
     print_message("seed %d\n", (int)SEED);
     lac_device *targets[3];
     for (int i = 0; i < 3; i++) ASSERT_OK(lac_cuda_target_open(archs[i], &targets[i]));
@@ -124,9 +141,11 @@ static void tiles_hold_the_weight(void **state)
         free(dense);
     }
     for (int i = 0; i < 3; i++) lac_device_close(targets[i]);
-    print_message("dense %d, mma %d, exact %d, pieces %d, parts %d, windows %d, narrow %d, V:N:M %d\n", reached[0], reached[1],
-                  reached[2], reached[3], reached[4], reached[5], reached[6], reached[7]);
-    for (int i = 0; i < 8; i++) assert_true(reached[i] > 0);
+    print_message(
+        "dense %d, mma %d, exact %d, pieces %d, parts %d, windows %d, narrow %d, V:N:M %d, chunks %d, units %d, few %d\n",
+        reached[0], reached[1], reached[2], reached[3], reached[4], reached[5], reached[6], reached[7], reached[8], reached[9],
+        reached[10]);
+    for (int i = 0; i < 11; i++) assert_true(reached[i] > 0);
 }
 
 int main(void)

@@ -45,17 +45,19 @@ enum {
     LAC_CU_POINTER_ORDINAL = 9,
     LAC_CU_MEMORY_TYPE_DEVICE = 2,
     LAC_CU_ATTRIBUTE_CLUSTER = 4, /* of a launch */
+    LAC_CU_ATTRIBUTE_EARLY = 6,   /* programmatic stream serialization */
     LAC_CU_STREAM_NON_BLOCKING = 1,
     LAC_CU_CAPTURE_RELAXED = 2
 };
 
 /* As the driver defines it for cuLaunchKernelEx: attributes are 72 bytes each. */
 typedef struct lac_cu_launch_attribute {
-    int id; /* 4: cluster dimension */
+    int id;
     char pad[4];
     union {
         char bytes[64];
         unsigned cluster[3];
+        int early;
     } value;
 } lac_cu_launch_attribute;
 

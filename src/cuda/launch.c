@@ -62,7 +62,12 @@ lac_status lac_cuda_launch_on(const lac_device *device, const lac_cuda_launch *l
     bool entered;
     lac_status status = lac_cuda_enter(device, "launch", &entered);
     if (status) return status;
-    lac_cu_launch_attribute cluster = {.id = LAC_CU_ATTRIBUTE_CLUSTER, .value.cluster = {launch->cluster, 1, 1}};
+    lac_cu_launch_attribute attributes[2];
+    unsigned count = 0;
+    if (launch->cluster > 1)
+        attributes[count++] =
+            (lac_cu_launch_attribute){.id = LAC_CU_ATTRIBUTE_CLUSTER, .value.cluster = {launch->cluster, 1, 1}};
+    if (launch->early) attributes[count++] = (lac_cu_launch_attribute){.id = LAC_CU_ATTRIBUTE_EARLY, .value.early = 1};
     lac_cu_launch_config config = {.grid_x = launch->grid[0],
                                    .grid_y = launch->grid[1],
                                    .grid_z = launch->grid[2],
@@ -71,8 +76,8 @@ lac_status lac_cuda_launch_on(const lac_device *device, const lac_cuda_launch *l
                                    .block_z = 1,
                                    .shared_bytes = launch->shared_bytes,
                                    .stream = stream,
-                                   .attributes = &cluster,
-                                   .attribute_count = launch->cluster > 1};
+                                   .attributes = attributes,
+                                   .attribute_count = count};
     status = lac_cuda_check(lac_cuda_state_of(device)->driver->cuLaunchKernelEx(&config, launch->function, parameters, NULL),
                             "launch");
     lac_cuda_leave(device, entered);

@@ -8,14 +8,7 @@
 #include "cuda/window_tile.h"
 #include "format/weight.h"
 
-enum {
-    SPLIT_THREADS = 256,
-    WGMMA_THREADS = 384,
-    MMA_THREADS = 256,
-    REDUCE_THREADS = 256,
-    ALIGNMENT = 256,
-    LEAST_PRODUCTS = 64
-};
+enum { LEAST_SPLIT_THREADS = 256, WGMMA_THREADS = 384, MMA_THREADS = 256, REDUCE_THREADS = 256, ALIGNMENT = 256 };
 enum { SPLIT, WINDOW, REDUCE, PROGRAMS }; /* the order of the requests */
 
 typedef struct window_state {
@@ -38,21 +31,7 @@ static bool shape_of(const lac_problem *problem, lac_window_shape *shape, lac_co
     return lac_window_shape_make(problem, variant_of(problem), shape, cost ? cost : &unused);
 }
 
-/* The fewest products that an output is made of. Row groups of a free weight that keep nothing do not count: 0 is exact. */
-static int64_t fewest_products(const lac_weight *w)
-{
-    const lac_geometry *g = &w->geometry;
-    int64_t fewest = INT64_MAX;
-    for (int64_t group = 0; group < g->row_groups; ++group) {
-        int64_t slots = lac_weight_slots(w, group), cut = g->units * g->unit_k - g->k; /* of a partial last unit */
-        if (slots > 0 && slots * g->unit_k - cut < fewest) fewest = slots * g->unit_k - cut;
-        if (!w->first_slot) break; /* all alike */
-    }
-    return fewest;
-}
-
-/* fp32 alone: 16-bit operands need no split. Half pairs lose bits of elements far below the largest of their window, which
- * few products might not outweigh: with LEAST_PRODUCTS the error stays below 2^-21 over eight decades (docs/kernels/fast.md). */
+/* fp32 alone: 16-bit operands need no split. */
 bool lac_cuda_window_applies(const lac_problem *problem)
 {
     const lac_window_variant *variant = variant_of(problem);
@@ -61,8 +40,7 @@ bool lac_cuda_window_applies(const lac_problem *problem)
     bool is_f32 = problem->options.x_dtype == LAC_DTYPE_F32 || problem->weight->dtype == LAC_DTYPE_F32;
     const lac_cuda_target *target = lac_cuda_target_of(problem->device);
     bool able = variant->mma ? target->arch >= 75 : target->has_wgmma;
-    bool exact_enough = variant->planes == 1 || fewest_products(problem->weight) >= LEAST_PRODUCTS;
-    return is_f32 && able && exact_enough && problem->options.precision == wanted && shape_of(problem, &shape, NULL);
+    return is_f32 && able && problem->options.precision == wanted && shape_of(problem, &shape, NULL);
 }
 
 lac_cost lac_cuda_window_cost(const lac_problem *problem)
@@ -75,9 +53,23 @@ lac_cost lac_cuda_window_cost(const lac_problem *problem)
 
 /* ---- programs */
 
+/* Of kernels/split.cu: a thread of the largest window would have too many elements. */
+static unsigned split_threads(const lac_window_shape *s)
+{
+    return s->window > LEAST_SPLIT_THREADS ? (unsigned)s->window : LEAST_SPLIT_THREADS;
+}
+static unsigned split_shared(const lac_problem *problem, const lac_window_shape *s)
+{
+    return problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR ? (unsigned)(s->variant.planes * s->window * 33) * 4 : 0;
+}
+
 static void define_shape(lac_cuda_request *request, const lac_window_shape *s)
 {
     lac_cuda_request_define(request, "LAC_WINDOW", s->window);
+    lac_cuda_request_define(request, "LAC_TOKENS", s->tokens);
+    lac_cuda_request_define(request, "LAC_UNIT", s->unit);
+    lac_cuda_request_define(request, "LAC_LOW_SHIFT", s->low_shift);
+    lac_cuda_request_define(request, "LAC_EARLY", !s->variant.mma);
     lac_cuda_request_define(request, "LAC_PLANES", s->variant.planes);
     lac_cuda_request_define(request, "LAC_ZERO_ROWS", s->zero_rows);
 }
@@ -90,7 +82,9 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_STEPS", s->steps);
     lac_cuda_request_define(request, "LAC_WIDTH", s->width);
     lac_cuda_request_define(request, "LAC_VECTORS", s->vectors);
+    lac_cuda_request_define(request, "LAC_CHUNK", s->chunk);
     lac_cuda_request_define(request, "LAC_STAGES", s->stages);
+    lac_cuda_request_define(request, "LAC_RING", s->ring);
     lac_cuda_request_define(request, "LAC_CLUSTER", s->cluster);
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
 }
@@ -103,6 +97,7 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
     lac_cuda_request_define(&requests[SPLIT], "LAC_X_DTYPE", problem->options.x_dtype);
     lac_cuda_request_define(&requests[SPLIT], "LAC_X_TOKEN_MAJOR", problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
     lac_cuda_request_define(&requests[SPLIT], "LAC_HAS_COL_PERM", problem->weight->part[LAC_PART_COL_PERM].data != NULL);
+    lac_cuda_request_define(&requests[SPLIT], "LAC_THREADS", (int)split_threads(&s));
     define_shape(&requests[SPLIT], &s);
     request_product(&requests[WINDOW], problem, &s, s.variant.mma ? "lac_window_mma" : "lac_window");
     *count = REDUCE;
@@ -132,8 +127,8 @@ static window_workspace lay_out(const lac_window_shape *s)
     window_workspace w;
     uint64_t tokens = (uint64_t)s->token_tiles, tiles = tokens * (uint64_t)s->output_tiles;
     w.odd = aligned(tokens * (uint64_t)s->windows * (uint64_t)lac_window_x_tile(s));
-    w.partial = w.odd + aligned(tokens * (uint64_t)s->windows * 2 * sizeof(uint32_t));
-    uint64_t sums = (uint64_t)LAC_WINDOW_TOKENS * (uint64_t)lac_window_tile_width(s) * sizeof(float);
+    w.partial = w.odd + aligned(tokens * (uint64_t)s->windows * (uint64_t)(s->tokens / 64) * sizeof(uint32_t));
+    uint64_t sums = (uint64_t)s->tokens * (uint64_t)lac_window_tile_width(s) * sizeof(float);
     w.bytes = w.partial + (s->parts > 1 ? tiles * (uint64_t)s->parts * sums : 0);
     return w;
 }
@@ -151,9 +146,10 @@ static lac_status load_programs(const lac_problem *problem, window_state *state)
     lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
     int count = 0;
     lac_status status = requests(problem, request, &count);
+    const unsigned shared[PROGRAMS] = {
+        [SPLIT] = split_shared(problem, &state->shape), [WINDOW] = lac_window_shared(&state->shape)};
     for (int i = 0; i < count && !status; ++i)
-        status = lac_cuda_program_get(problem->device, &request[i], i == WINDOW ? lac_window_shared(&state->shape) : 0,
-                                      &state->program[i]);
+        status = lac_cuda_program_get(problem->device, &request[i], shared[i], &state->program[i]);
     return status;
 }
 
@@ -240,16 +236,19 @@ lac_status lac_cuda_window_execute(const lac_problem *problem, const void *opaqu
     lac_window_args args = make_args(problem, state, &gpu_call);
     void *parameters[] = {&gpu_call, &args};
     int64_t tiles = s->token_tiles * s->output_tiles;
-    int64_t clusters = s->token_tiles * ((s->output_tiles + s->cluster - 1) / s->cluster) * s->parts;
+    int64_t clusters = (s->token_tiles + s->cluster - 1) / s->cluster * s->output_tiles * s->parts;
     int64_t at_once = lac_cuda_target_of(problem->device)->multiprocessors / s->cluster;
     if (!s->variant.mma && clusters > at_once && at_once > 0) clusters = at_once; /* wgmma's blocks run over the tiles */
-    lac_cuda_launch split = {
-        .function = state->program[SPLIT], .grid = {(unsigned)(s->windows * 2 * s->token_tiles), 1, 1}, .block = SPLIT_THREADS};
+    lac_cuda_launch split = {.function = state->program[SPLIT],
+                             .grid = {(unsigned)(s->windows * (s->tokens / 64) * s->token_tiles), 1, 1},
+                             .block = split_threads(s),
+                             .shared_bytes = split_shared(problem, s)};
     lac_cuda_launch window = {.function = state->program[WINDOW],
                               .grid = {(unsigned)(clusters * s->cluster), 1, 1},
                               .block = s->variant.mma ? MMA_THREADS : WGMMA_THREADS,
                               .shared_bytes = lac_window_shared(s),
-                              .cluster = (unsigned)s->cluster};
+                              .cluster = (unsigned)s->cluster,
+                              .early = !s->variant.mma};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     status = lac_cuda_launch_on(problem->device, &split, call->stream, parameters);
     if (!status) status = lac_cuda_launch_on(problem->device, &window, call->stream, parameters);

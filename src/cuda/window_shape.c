@@ -2,13 +2,27 @@
  * costs. */
 #include "cuda/window_shape.h"
 
+#include <math.h>
+
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "format/weight.h"
 
-enum { MOST_WIDTH = 32, MOST_STAGES = 6, MOST_STEPS = 16, MOST_PARTS = 16, MOST_WINDOW = 128, LEAST_ROWS = 8 };
-/* Outputs of a warpgroup: its sums must fit the registers. mma.sync has fewer, for it holds fragments of W too. */
-enum { MOST_OUTPUTS_WGMMA = 128, MOST_OUTPUTS_MMA = 64 };
+enum { MOST_WIDTH = 32, MOST_PARTS = 16, MOST_STEPS = 16, LEAST_ROWS = 8 };
+/* wgmma: the steps of a window are one straight line of code. */
+enum {
+    WGMMA_TOKENS = 64,
+    WGMMA_OUTPUTS = 256 /* of a warpgroup */,
+    WGMMA_TURN = 64 /* steps */,
+    WGMMA_STAGES = 3,
+    MOST_RING = 12
+};
+enum { CHUNK_BYTES = 17408 }; /* of W that are copied together, at most where a step is not larger */
+/* mma.sync has fewer outputs, for it holds fragments of W too. */
+enum { MMA_TOKENS = 128, MMA_OUTPUTS = 64, MMA_WINDOW = 128, MMA_STAGES = 6 };
+/* Half pairs lose bits of elements far below the largest of their window, which few products might not outweigh: with 64
+ * the error stays below 2^-21 over eight decades (docs/kernels/fast.md). With fewer, lo is scaled by 2^11 and has sums of its own. */
+enum { ENOUGH_PRODUCTS = 64, LOW_SHIFT = 11 };
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -68,12 +82,25 @@ static bool is_exact(const lac_window_shape *s, const lac_geometry *g)
            most_kept_by_pattern(g, s->window) == (int64_t)s->steps * LAC_WINDOW_SLOTS;
 }
 
+/* The fewest products that an output is made of. Row groups of a free weight that keep nothing do not count: 0 is exact. */
+static int64_t fewest_products(const lac_weight *w)
+{
+    const lac_geometry *g = &w->geometry;
+    int64_t fewest = INT64_MAX;
+    for (int64_t group = 0; group < g->row_groups; ++group) {
+        int64_t slots = lac_weight_slots(w, group), cut = g->units * g->unit_k - g->k; /* of a partial last unit */
+        if (slots > 0 && slots * g->unit_k - cut < fewest) fewest = slots * g->unit_k - cut;
+        if (!w->first_slot) break; /* all alike */
+    }
+    return fewest;
+}
+
 /* ---- what a shape asks of the GPU */
 
-/* Blocks of the grid: a cluster is never cut, its last output tile may be idle. */
+/* Blocks of the grid: a cluster is never cut, its last tile of tokens may be idle. */
 static double block_count(const lac_window_shape *s)
 {
-    return (double)(s->token_tiles * ceil_div(s->output_tiles, s->cluster) * s->cluster) * s->parts;
+    return (double)(ceil_div(s->token_tiles, s->cluster) * s->cluster * s->output_tiles) * s->parts;
 }
 
 /* What comes before and after the product itself: X is split, and the parts of k are added. */
@@ -82,8 +109,21 @@ static double other_seconds(const lac_problem *problem, const lac_window_shape *
     double x_bytes = (double)problem->m * (double)problem->weight->k_in * (double)lac_dtype_size(problem->options.x_dtype);
     double x_tiles = (double)s->token_tiles * (double)s->windows * (double)lac_window_x_tile(s);
     double tiles = (double)s->token_tiles * (double)s->output_tiles;
-    double partial = s->parts > 1 ? 2 * tiles * s->parts * LAC_WINDOW_TOKENS * lac_window_tile_width(s) * 4.0 : 0.0;
+    double partial = s->parts > 1 ? 2 * tiles * s->parts * s->tokens * lac_window_tile_width(s) * 4.0 : 0.0;
     return (x_bytes + x_tiles + partial) / (0.75 * rate) + 2e-6;
+}
+
+/* How much longer eight gathered rows take than eight that lie in different banks. A class of rows has an eighth of a window's
+ * slots in the mean; how far the fullest of the eight lies above that depends on how many classes a group of N:M is spread
+ * over: with one it has exactly its share. */
+static double conflicts(const lac_geometry *g, const lac_window_shape *s)
+{
+    if (s->variant.dense || s->unit > 1) return 1.0;
+    double length = g->is_free ? s->window : (double)(g->group_m * g->unit_k);
+    double classes = fmin(LAC_WINDOW_RESIDUES, LAC_WINDOW_RESIDUES * length / s->window);
+    double mean = s->steps * LAC_WINDOW_SLOTS / (double)LAC_WINDOW_RESIDUES, density = mean * LAC_WINDOW_RESIDUES / s->window;
+    if (classes <= 1.0) return 1.0;
+    return 1.0 + 1.42 * sqrt(mean * fmax(0.0, 1.0 - density) * (1.0 - 1.0 / classes)) / mean;
 }
 
 static lac_cost cost_of(const lac_problem *problem, const lac_window_shape *s)
@@ -92,30 +132,28 @@ static lac_cost cost_of(const lac_problem *problem, const lac_window_shape *s)
     const lac_plan_options *o = &problem->options;
     const double planes = s->variant.planes, products = planes == 2 ? 3 : 1, chain = planes == 2 ? 2 : 4;
     double stages = block_count(s) / s->parts * (double)s->windows;
-    double steps = stages * 2 * s->vectors * s->steps * 2; /* of 64 tokens */
+    double steps = stages * 2 * lac_window_turn(s) * (s->tokens / 64); /* of 64 tokens */
     double x_loaded = stages * (double)lac_window_x_tile(s), w_loaded = stages * (double)lac_window_w_tile(s);
     double x_tiles = (double)s->token_tiles * (double)s->windows * (double)lac_window_x_tile(s);
     double w_tiles = (double)s->output_tiles * (double)s->windows * (double)lac_window_w_tile(s);
     double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
     double sums = s->width / 2.0 / (s->steps < chain ? s->steps : chain);
-    /* Eight gathered rows take longer than eight that lie in different banks. */
-    double gathered = LAC_WINDOW_SLOTS * 64 * 2 * planes * (s->variant.dense ? 1.0 : 1.4) + 4 * 32;
+    double gathered = LAC_WINDOW_SLOTS * 64 * 2 * planes * conflicts(&problem->weight->geometry, s) + 2 * 128;
     /* wgmma reads W once for 64 tokens; mma.sync by every warp, but once for both of its products. */
     double weights = (double)lac_window_matrix_bytes(s) * (s->variant.mma ? 2 * planes : products);
     lac_gpu_work work = {.memory_bytes = x_tiles + w_tiles + y_bytes * (o->has_residual ? 2 : 1),
-                         .l2_bytes = x_loaded / s->cluster + w_loaded,
+                         .l2_bytes = x_loaded + w_loaded / s->cluster,
                          .shared_bytes = x_loaded + w_loaded + steps * (gathered + weights),
                          .instructions =
                              steps * 4 * (12 + 2 * planes + products * (s->variant.mma ? s->width / 8.0 : 3) + sums),
                          /* The tensor cores take as long for 16 outputs as for 24 (A from registers). */
                          .mma_flops = steps * products * 2 * 64 * LAC_WINDOW_SLOTS * (s->width < 24 ? 1.5 : 1.0) * s->width *
-                                      (s->variant.mma ? 1.65 : 1.0),
+                                      (s->variant.mma ? 1.65 : 1.0) * (s->low_shift ? 2.0 : 1.0),
                          .blocks = block_count(s),
                          .blocks_at_once = rates->multiprocessors,
                          .fill_seconds = other_seconds(problem, s, rates->memory),
-                         .efficiency = s->variant.mma ? 0.6
-                                       : planes == 2  ? 1.0
-                                                      : 0.9,
+                         /* Bulk copies pull more from L2 than the cp.async by which its rate was measured. */
+                         .efficiency = s->variant.mma ? 0.6 : 1.13,
                          .launches = s->parts > 1 ? 3 : 2};
     return lac_model_gpu_cost(rates, &work);
 }
@@ -147,37 +185,66 @@ static int steps_of(const lac_problem *problem, const lac_window_shape *s)
     return kept < 0 || steps > MOST_STEPS ? 0 : (int)steps;
 }
 
+/* Shared memory of wgmma's blocks: two windows of X or three, the rest for W. A warpgroup reads up to ten steps ahead. */
+static bool share_out(lac_window_shape *s, int64_t room)
+{
+    int turn = lac_window_turn(s);
+    if (turn > WGMMA_TURN) return false;
+    room -= lac_window_tile_width(s) * 8;
+    for (s->chunk = turn; s->chunk > 1; --s->chunk)
+        if (turn % s->chunk == 0 && lac_window_w_chunk(s) <= CHUNK_BYTES) break;
+    int64_t x = lac_window_x_stage(s) + 16, w = lac_window_w_chunk(s) + 16, least = ceil_div(10, s->chunk) + 2;
+    for (s->stages = WGMMA_STAGES; s->stages >= 2; --s->stages) {
+        int64_t left = room - s->stages * x, ring = left > 0 ? left / w : 0;
+        s->ring = ring < MOST_RING ? (int)ring : MOST_RING;
+        if (s->ring >= least && (s->stages == 2 || left > room / 3)) return true;
+    }
+    return false;
+}
+
 /* Fills in what follows from window, steps and vectors; false when it does not fit the GPU. */
 static bool complete(const lac_problem *problem, lac_window_shape *s)
 {
     const lac_geometry *g = &problem->weight->geometry;
+    int64_t room = lac_cuda_target_of(problem->device)->shared_per_block;
+    s->unit = !s->variant.dense && s->window % g->unit_k == 0 ? (int)g->unit_k : 0;
     s->zero_rows = is_exact(s, g) ? 0 : LAC_WINDOW_RESIDUES;
     s->windows = g->k > 0 ? ceil_div(g->k, s->window) : 1;
     s->output_tiles = ceil_div(s->vector_count, 2 * s->vectors);
-    s->token_tiles = ceil_div(problem->m, LAC_WINDOW_TOKENS);
-    int64_t room = lac_cuda_target_of(problem->device)->shared_per_block / (lac_window_stage(s) + 16);
-    s->stages = room < MOST_STAGES ? (int)room : MOST_STAGES;
-    s->cluster = 1;
-    return s->stages >= 2 && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
-           s->token_tiles * s->windows < INT32_MAX / 2;
+    s->token_tiles = ceil_div(problem->m, s->tokens);
+    if (s->token_tiles * s->output_tiles >= INT32_MAX / MOST_PARTS || s->token_tiles * s->windows >= INT32_MAX / 2)
+        return false;
+    if (!s->variant.mma) return share_out(s, room);
+    s->chunk = lac_window_turn(s);
+    int64_t stages = room / (lac_window_x_stage(s) + lac_window_w_chunk(s) + 32);
+    s->ring = s->stages = stages < MMA_STAGES ? (int)stages : MMA_STAGES;
+    return s->stages >= 2;
+}
+
+/* The window may not be larger than this. With two planes two of 256 inputs fill half of the shared memory. */
+static int most_window(const lac_window_variant *variant)
+{
+    return variant->mma ? MMA_WINDOW : LAC_WINDOW_MOST / variant->planes;
 }
 
 bool lac_window_shape_make(const lac_problem *problem, const lac_window_variant *variant, lac_window_shape *out, lac_cost *cost)
 {
     const lac_geometry *g = &problem->weight->geometry;
-    lac_window_shape s = {.variant = *variant, .parts = 1};
+    lac_window_shape s = {.variant = *variant, .parts = 1, .cluster = 1};
     if (problem->m == 0 || g->n == 0) return false;
     int64_t height = variant->dense ? MOST_WIDTH : g->unit_n;
     if (height < LEAST_ROWS) return false;
+    s.tokens = variant->mma ? MMA_TOKENS : WGMMA_TOKENS;
     s.pieces = (int)ceil_div(height, MOST_WIDTH);
     s.rows = (int)ceil_div(height, s.pieces);
     s.width = (int)ceil_div(s.rows, 8) * 8;
     s.vector_count = variant->dense ? ceil_div(g->n, MOST_WIDTH) : g->row_groups * s.pieces;
+    s.low_shift = variant->planes == 2 && fewest_products(problem->weight) < ENOUGH_PRODUCTS ? LOW_SHIFT : 0;
     bool found = false;
-    int most = (variant->mma ? MOST_OUTPUTS_MMA : MOST_OUTPUTS_WGMMA) / s.width;
-    for (s.window = variant->mma ? 32 : 64; s.window <= MOST_WINDOW; s.window *= 2) {
+    int most = (variant->mma ? MMA_OUTPUTS : WGMMA_OUTPUTS) / s.width;
+    for (s.window = variant->mma ? 32 : 64; s.window <= most_window(variant); s.window *= 2) {
         s.steps = steps_of(problem, &s);
-        for (s.vectors = most; s.steps && s.vectors >= 1 && 2 * s.vectors >= most; --s.vectors) {
+        for (s.vectors = most; s.steps && s.vectors >= 1; s.vectors = s.vectors > most / 2 ? s.vectors - 1 : s.vectors / 2) {
             lac_window_shape tried = s;
             lac_cost now;
             if (!complete(problem, &tried)) continue;

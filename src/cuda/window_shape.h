@@ -5,7 +5,11 @@
 
 #include "cuda/runtime.h"
 
-enum { LAC_WINDOW_TOKENS = 128, LAC_WINDOW_SLOTS = 16 /* in a step */, LAC_WINDOW_RESIDUES = 8 /* of rows, by banks */ };
+enum {
+    LAC_WINDOW_SLOTS = 16 /* in a step */,
+    LAC_WINDOW_RESIDUES = 8 /* of rows, by banks */,
+    LAC_WINDOW_MOST = 512 /* inputs */
+};
 
 /* What distinguishes the kernels of this dataflow. */
 typedef struct lac_window_variant {
@@ -16,42 +20,63 @@ typedef struct lac_window_variant {
 
 typedef struct lac_window_shape {
     lac_window_variant variant;
-    int window;  /* inputs                                                       */
-    int steps;   /* of 16 slots in a window                                      */
-    int width;   /* outputs of a vector, padded to 8, 16, 24 or 32               */
-    int vectors; /* of a warpgroup; a tile has twice as many                     */
-    int stages;
+    int tokens;    /* of a tile: 64 with wgmma, 128 with mma.sync                  */
+    int window;    /* inputs                                                       */
+    int unit;      /* inputs that are kept together, or 0: lac_window_row          */
+    int steps;     /* of 16 slots in a window                                      */
+    int width;     /* outputs of a vector, padded to 8, 16, 24 or 32               */
+    int vectors;   /* of a warpgroup; a tile has twice as many                     */
+    int chunk;     /* steps of a warpgroup that are copied together                */
+    int stages;    /* windows of X in shared memory                                */
+    int ring;      /* chunks of W in shared memory                                 */
     int zero_rows; /* 8 where slots are padded, else 0                             */
-    int cluster;   /* blocks that share their windows of X                         */
+    int low_shift; /* lo is multiplied by 2^low_shift: 11 where an output has few products, else 0 */
+    int cluster;   /* blocks that share their chunks of W                          */
     int parts;     /* that k is split into                                         */
     int rows;      /* outputs of a vector; the last of a row group may have fewer  */
     int pieces;    /* vectors of a row group                                       */
     int64_t vector_count, windows, token_tiles, output_tiles;
 } lac_window_shape;
 
+/* The row of a tile of X where input `input` of the window stands; kernels/window_tile.cuh explains it. */
+static inline int lac_window_row(const lac_window_shape *s, int input)
+{
+    if (!s->unit) return input;
+    int rank = input % s->unit * (s->window / s->unit) + input / s->unit, eighth = s->window / LAC_WINDOW_RESIDUES;
+    return rank % eighth * LAC_WINDOW_RESIDUES + rank / eighth;
+}
+
 static inline int lac_window_tile_width(const lac_window_shape *s) { return 2 * s->vectors * s->width; }
-static inline int64_t lac_window_row_bytes(const lac_window_shape *s) { return LAC_WINDOW_TOKENS * 2 * s->variant.planes; }
+static inline int lac_window_turn(const lac_window_shape *s) { return s->vectors * s->steps; }
+static inline int64_t lac_window_row_bytes(const lac_window_shape *s) { return s->tokens * 2 * s->variant.planes; }
 static inline int64_t lac_window_x_tile(const lac_window_shape *s)
 {
-    return LAC_WINDOW_TOKENS * 4 + s->window * lac_window_row_bytes(s);
+    return s->tokens * 4 + s->window * lac_window_row_bytes(s);
 }
-/* Of W: places, then matrices. */
+static inline int64_t lac_window_x_stage(const lac_window_shape *s)
+{
+    return lac_window_x_tile(s) + s->zero_rows * lac_window_row_bytes(s);
+}
+/* Of W, a chunk: places of both warpgroups, then their matrices. */
+static inline int64_t lac_window_group_index(const lac_window_shape *s) { return (s->chunk + 1) / 2 * 64; }
 static inline int64_t lac_window_index_bytes(const lac_window_shape *s)
 {
-    return (2 * s->vectors * s->steps * 32 + 127) / 128 * 128;
+    return (2 * lac_window_group_index(s) + 127) / 128 * 128;
 }
 static inline int64_t lac_window_matrix_bytes(const lac_window_shape *s) { return s->width * 32; }
+static inline int64_t lac_window_w_chunk(const lac_window_shape *s)
+{
+    return lac_window_index_bytes(s) + 2 * s->chunk * s->variant.planes * lac_window_matrix_bytes(s);
+}
 static inline int64_t lac_window_w_tile(const lac_window_shape *s)
 {
-    return lac_window_index_bytes(s) + 2 * s->vectors * s->steps * s->variant.planes * lac_window_matrix_bytes(s);
+    return lac_window_turn(s) / s->chunk * lac_window_w_chunk(s);
 }
-static inline int64_t lac_window_stage(const lac_window_shape *s)
-{
-    return (lac_window_x_tile(s) + s->zero_rows * lac_window_row_bytes(s) + lac_window_w_tile(s) + 127) / 128 * 128;
-}
+/* Barriers too, and what wgmma's blocks note of a tile's outputs. */
 static inline unsigned lac_window_shared(const lac_window_shape *s)
 {
-    return (unsigned)(s->stages * (lac_window_stage(s) + 16));
+    int64_t notes = s->variant.mma ? 0 : lac_window_tile_width(s) * 8;
+    return (unsigned)(s->stages * (lac_window_x_stage(s) + 16) + s->ring * (lac_window_w_chunk(s) + 16) + notes);
 }
 
 /* The cheapest shape by the model, and its cost; false when the dataflow does not apply. A pure function of the problem and

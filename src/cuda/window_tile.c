@@ -14,7 +14,7 @@
 #include "core/status.h"
 #include "format/row.h"
 
-enum { RESIDUES = LAC_WINDOW_RESIDUES, MOST_WINDOW = 128 };
+enum { RESIDUES = LAC_WINDOW_RESIDUES };
 
 /* What a thread works with. */
 typedef struct tile_scratch {
@@ -53,6 +53,8 @@ static uint64_t lay_out_scratch(const lac_weight *w, const lac_window_shape *s, 
     return total;
 }
 
+static void put_half(uint8_t *at, uint16_t bits) { memcpy(at, &bits, sizeof bits); }
+
 /* ---- which inputs, in which slots */
 
 /* The inputs of a row group, ascending: all that one of its rows may read. */
@@ -70,15 +72,22 @@ static int64_t list_inputs(const lac_weight *w, const lac_window_shape *s, int64
     return total;
 }
 
-/* Deals the inputs of one window (row numbers within it) out to the slots, and says where they lie. */
-static void deal_window(const lac_window_shape *s, const uint32_t *inputs, int64_t count, int64_t first, uint16_t *places,
+/* Where the place of a vector's slot stands in its tile of W. `step` counts the steps of its warpgroup. */
+static uint8_t *place_at(const lac_window_shape *s, uint8_t *tile, int group, int step, int slot)
+{
+    uint8_t *chunk = tile + step / s->chunk * lac_window_w_chunk(s) + group * lac_window_group_index(s);
+    return chunk + step % s->chunk / 2 * 64 + slot * 4 + step % s->chunk % 2 * 2;
+}
+
+/* Deals the inputs of one window out to the slots of vector `v` of the tile, and says where they lie. */
+static void deal_window(const lac_window_shape *s, const uint32_t *inputs, int64_t count, int64_t first, uint8_t *tile, int v,
                         int32_t *slots)
 {
-    int bucket[RESIDUES][MOST_WINDOW], left[RESIDUES] = {0}, padding = s->steps * LAC_WINDOW_SLOTS - (int)count;
-    int unit = (int)(lac_window_row_bytes(s) / 16);
+    int bucket[RESIDUES][LAC_WINDOW_MOST / RESIDUES], left[RESIDUES] = {0};
+    int padding = s->steps * LAC_WINDOW_SLOTS - (int)count, unit = (int)(lac_window_row_bytes(s) / 16);
     for (int64_t i = count; i-- > 0;) {
-        int row = (int)((int64_t)inputs[i] - first);
-        bucket[row % RESIDUES][left[row % RESIDUES]++] = row;
+        int input = (int)((int64_t)inputs[i] - first), residue = lac_window_row(s, input) % RESIDUES;
+        bucket[residue][left[residue]++] = input;
     }
     for (int eight = 0; eight < s->steps * LAC_WINDOW_SLOTS; eight += RESIDUES) {
         bool used[RESIDUES] = {false};
@@ -93,11 +102,14 @@ static void deal_window(const lac_window_shape *s, const uint32_t *inputs, int64
             if (best < 0 && !padding) best = any;
             bool pads = best < 0;
             int residue = pads ? unused : best;
-            int row = pads ? s->window * (s->zero_rows > 0) + residue : bucket[residue][--left[residue]];
+            int input = pads ? -1 : bucket[residue][--left[residue]];
+            int row = pads ? s->window * (s->zero_rows > 0) + residue : lac_window_row(s, input);
             padding -= pads;
             used[residue] = true;
-            places[slot] = (uint16_t)(row * unit + row % RESIDUES);
-            slots[slot] = pads ? -1 : (int32_t)(first + row);
+            put_half(
+                place_at(s, tile, v / s->vectors, v % s->vectors * s->steps + slot / LAC_WINDOW_SLOTS, slot % LAC_WINDOW_SLOTS),
+                (uint16_t)(row * unit + row % RESIDUES));
+            slots[slot] = pads ? -1 : (int32_t)(first + input);
         }
     }
 }
@@ -120,28 +132,36 @@ static int shift_of(const float *values, int64_t count, bool *odd)
     return largest > 0.0f ? 15 - exponent : 0;
 }
 
-static void put_half(uint8_t *at, uint16_t bits) { memcpy(at, &bits, sizeof bits); }
+/* The column of the matrices where row `row` of a vector stands: a thread has two of every eight, and of 16 four neighbours. */
+static int column_of(const lac_window_shape *s, int row)
+{
+    return row < s->width / 16 * 16 ? row / 16 * 16 + row % 4 / 2 * 8 + row % 16 / 4 * 2 + row % 2 : row;
+}
 
-/* The weights of row `r` of vector `v` into the matrices of every window. */
+/* The weights of column `r` of vector `v` into the matrices of every window. */
 static void put_row(const tile_job *job, const tile_scratch *t, uint8_t *tiles, int v, int r, int shift)
 {
     const lac_window_shape *s = job->shape;
-    const int64_t matrix = lac_window_matrix_bytes(s), tile = lac_window_w_tile(s);
+    const int64_t matrix = lac_window_matrix_bytes(s), tile = lac_window_w_tile(s), chunk = lac_window_w_chunk(s);
     const int32_t *slots = t->slots;
-    uint8_t *first = tiles + lac_window_index_bytes(s) + v * s->steps * s->variant.planes * matrix + r / 8 * 256 + r % 8 * 16;
+    const float low_scale = ldexpf(1.0f, s->low_shift);
+    uint8_t *first =
+        tiles + lac_window_index_bytes(s) + v / s->vectors * s->chunk * s->variant.planes * matrix + r / 8 * 256 + r % 8 * 16;
     for (int64_t window = 0; window < s->windows; ++window, first += tile)
-        for (int step = 0; step < s->steps; ++step)
+        for (int step = v % s->vectors * s->steps, end = step + s->steps; step < end; ++step) {
+            uint8_t *to = first + step / s->chunk * chunk + step % s->chunk * s->variant.planes * matrix;
             for (int slot = 0; slot < LAC_WINDOW_SLOTS; ++slot) {
                 int32_t input = *slots++;
                 float value = input < 0 ? 0.0f : t->line[input];
                 if (value == 0.0f) continue; /* the tiles are cleared */
                 float scaled = ldexpf(value, shift);
                 uint16_t high = lac_f32_to_f16(scaled);
-                float rest = scaled - lac_f16_to_f32(high);
-                uint8_t *at = first + step * s->variant.planes * matrix + slot / 8 * 128 + slot % 8 * 2;
+                float rest = (scaled - lac_f16_to_f32(high)) * low_scale;
+                uint8_t *at = to + slot / 8 * 128 + slot % 8 * 2;
                 put_half(at, high);
                 if (s->variant.planes == 2 && isfinite(rest)) put_half(at + matrix, lac_f32_to_f16(rest));
             }
+        }
 }
 
 /* ---- vectors and tiles */
@@ -173,8 +193,8 @@ static void deal_vector(const tile_job *job, tile_scratch *t, uint8_t *tiles, in
     for (int64_t window = 0; window < s->windows; ++window) {
         int64_t first = window * s->window, begin = at;
         while (at < count && t->inputs[at] < first + s->window) ++at;
-        uint16_t *places = (uint16_t *)(void *)(tiles + window * lac_window_w_tile(s)) + v * s->steps * 16;
-        deal_window(s, t->inputs + begin, at - begin, first, places, t->slots + window * s->steps * LAC_WINDOW_SLOTS);
+        deal_window(s, t->inputs + begin, at - begin, first, tiles + window * lac_window_w_tile(s), v,
+                    t->slots + window * s->steps * LAC_WINDOW_SLOTS);
     }
 }
 
@@ -189,10 +209,12 @@ static void tile_outputs(void *state, int thread, int64_t number)
     uint8_t *tiles = job->out->tiles + number * s->windows * lac_window_w_tile(s);
     memset(t.line, 0, (size_t)w->geometry.k * sizeof *t.line);
     for (int v = 0; v < 2 * s->vectors; ++v) {
-        int64_t vector = number * 2 * s->vectors + v, output = vector * s->width;
+        int64_t vector = number * 2 * s->vectors + v;
         vector_rows rows = rows_of(&w->geometry, s, vector);
         deal_vector(job, &t, tiles, v, rows.count ? list_inputs(w, s, rows.group, &t) : 0);
-        for (int r = 0; r < s->width; ++r, ++output) {
+        for (int r = 0; r < s->width; ++r) {
+            int column = column_of(s, r);
+            int64_t output = vector * s->width + column;
             job->out->output[output] = -1;
             job->shift[output] = 0;
             if (r >= rows.count) continue;
@@ -203,7 +225,7 @@ static void tile_outputs(void *state, int thread, int64_t number)
             int shift = shift_of(row.values, row.count, &odd);
             job->odd[number] |= odd;
             for (int64_t i = 0; i < row.count; ++i) t.line[row.columns[i]] = row.values[i];
-            put_row(job, &t, tiles, v, r, shift);
+            put_row(job, &t, tiles, v, column, shift);
             for (int64_t i = 0; i < row.count; ++i) t.line[row.columns[i]] = 0.0f;
             job->out->output[output] = (int32_t)(row_perm ? row_perm[stored] : stored);
             job->shift[output] = shift;

@@ -8,7 +8,8 @@ typedef struct lac_window_args {
     const int *output;           /* [output tiles * tile width] its place in Y; -1: padding             */
     const unsigned *source;      /* [windows * LAC_WINDOW] the column of X, when it is permuted         */
     unsigned char *tiles;        /* in the workspace: X, [token tiles][windows][LAC_X_TILE]             */
-    unsigned *odd;               /* in the workspace: [token tiles][windows][2] whether 64 tokens have inf or NaN */
+    unsigned *odd;               /* in the workspace: [token tiles][windows][bands] whether 64 tokens are odd: two planes, inf
+                                    or NaN; one plane, a factor that is not the one that most windows of its token have */
     float *partial;              /* in the workspace: sums of the parts when k is split                 */
     int windows, token_tiles, output_tiles;
     int vectors;    /* of W, padding not counted                                     */
