@@ -8,7 +8,7 @@ typedef struct prune_settings {
     const char *in, *out, *calibration;
     cli_pattern pattern;
     cli_list include, exclude;
-    int score, method, permute, encoding, saturate, dense, force, dry_run, all, progress, json;
+    int score, method, permute, transposable, encoding, saturate, dense, force, dry_run, all, progress, json;
     lac_dtype dtype;
     int64_t threads;
     double damping;
@@ -87,6 +87,10 @@ static const cli_option options[] = {
      .help = "Let the pattern keep more by reordering rows (vwL, V:N:M), columns (N:M of single inputs) or both; the order is "
              "stored "
              "and undone when multiplying."},
+    {.name = "transposable",
+     .type = CLI_TYPE_FLAG,
+     .offset = offsetof(prune_settings, transposable),
+     .help = "For N:M by magnitude or wanda: N of M along columns as well, so that the transpose obeys the pattern too."},
     {.name = "score",
      .letter = 's',
      .argument = "SCORE",
@@ -217,6 +221,7 @@ static int prune_for_real(pruner *p)
     options.prune = (lac_prune_options){.size = sizeof options.prune, .score = s->score, .threads = (int32_t)s->threads};
     options.prune.method = (lac_method)s->method, options.prune.damping = s->damping;
     options.prune.permute = (uint32_t)s->permute;
+    options.prune.transposable = s->transposable;
     options.calibration = s->calibration;
     options.compress =
         (lac_compress_options){.size = sizeof options.compress, .dtype = s->dtype, .threads = (int32_t)s->threads};

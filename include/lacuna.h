@@ -235,6 +235,8 @@ typedef struct lac_prune_options {
     uint32_t permute;                   /* LAC_PERMUTE_*, or 0: what the mask may reorder to keep more                */
     int32_t permute_rounds;             /* of the search over columns; 0: 100. More never keeps less                  */
     const lac_gradients *gradients;     /* FISHER needs them                                                          */
+    int32_t transposable;               /* 1, for N:M with MAGNITUDE and WANDA: N of M along columns too, for training; n and k
+                             multiples of M. The best choice of all that do                                           */
 } lac_prune_options;
 
 /* An order of rows or columns goes into the mask, and from there into the weight; kernels undo it as they read X and write

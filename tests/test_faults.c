@@ -38,6 +38,16 @@ static lac_status try_plain_calls(test_scene *s)
 static lac_status try_pattern_check(test_scene *s) { return lac_pattern_check(&s->pruned.view, &s->pattern, NULL); }
 static lac_status try_prune(test_scene *s) { return lac_prune(&s->dense.view, &s->pattern, NULL, &s->new_mask); }
 
+static lac_status try_prune_transposable(test_scene *s)
+{
+    float w[8 * 12];
+    lac_matrix dense = {.data = w, .dtype = LAC_DTYPE_F32, .rows = 8, .cols = 12};
+    lac_pattern pattern = {.family = LAC_FAMILY_ELEMENT, .unit_n = 1, .unit_k = 1, .n = 2, .m = 4};
+    lac_prune_options options = {.size = sizeof options, .transposable = 1};
+    for (int i = 0; i < 8 * 12; i++) w[i] = (float)(i * 37 % 11);
+    return lac_prune(&dense, &pattern, &options, &s->new_mask);
+}
+
 static lac_status try_calibration_create(test_scene *s)
 {
     lac_calibration *made = NULL;
@@ -419,6 +429,7 @@ static const scenario scenarios[] = {
      0, 0, false},
     {"lac_pattern_check", try_pattern_check, 0, 0, true},
     {"lac_prune", try_prune, 0, check_new_mask, true},
+    {"lac_prune", try_prune_transposable, 0, 0, true},
     {"lac_calibration_create lac_calibration_free", try_calibration_create, 0, 0, true},
     {"lac_calibration_add lac_calibration_get_info lac_calibration_error", try_prune_wanda, 0, 0, true},
     {"lac_prune_and_correct", try_prune_obs, 0, 0, true},

@@ -66,6 +66,11 @@ static lac_status resolve_options(const lac_prune_options *options, int64_t k, l
     if (o.permute_rounds < 0)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: permute_rounds is %d; it must be 0 or more",
                         (int)o.permute_rounds);
+    if (o.transposable != 0 && o.transposable != 1)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: transposable is %d; it must be 0 or 1", (int)o.transposable);
+    if (o.transposable && (o.permute || o.method == LAC_METHOD_OBS || o.method == LAC_METHOD_FISHER))
+        return lac_fail(LAC_STATUS_UNSUPPORTED,
+                        "options: transposable goes with methods magnitude and wanda, and without permute");
     if (o.permute_rounds == 0) o.permute_rounds = 100;
     if (o.score == LAC_SCORE_DEFAULT) o.score = LAC_SCORE_L2;
     if (o.method == LAC_METHOD_DEFAULT) o.method = LAC_METHOD_MAGNITUDE;
@@ -86,6 +91,7 @@ static lac_status start_job(const lac_matrix *dense, const lac_pattern *pattern,
     job->pattern = *pattern;
     job->score = resolved->score;
     job->threads = resolved->threads;
+    job->transposable = resolved->transposable;
     job->source.matrix = *matrix;
     return LAC_STATUS_OK;
 }
@@ -99,7 +105,9 @@ static lac_status prune_by_magnitude(lac_prune_job *job, const lac_matrix *matri
     bool searches = family == LAC_FAMILY_VNM || family == LAC_FAMILY_SHUFFLED;
     if (job->threads == 0 && matrix->rows * matrix->cols < (searches ? LEAST_SEARCHED : LEAST_SCANNED)) job->threads = 1;
     lac_source_make(matrix, job->threads, &job->source);
-    if (family == LAC_FAMILY_VNM)
+    if (job->transposable)
+        status = lac_prune_transposable(job);
+    else if (family == LAC_FAMILY_VNM)
         status = lac_prune_vnm(job);
     else if (family == LAC_FAMILY_SHUFFLED)
         status = lac_prune_shuffled(job);

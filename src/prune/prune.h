@@ -12,6 +12,7 @@ typedef struct lac_prune_job {
     lac_geometry geometry;
     lac_score score; /* L1 or L2, never DEFAULT */
     int threads;     /* as the caller asked; 0: as many as OpenMP gives */
+    bool transposable;
     lac_mask *mask;
 } lac_prune_job;
 
@@ -27,6 +28,9 @@ int lac_worth_compare(const lac_worth *a, const lac_worth *b);
 /* The best units of each row group (all families but V:N:M); row group g holds the rows perm[g * unit_n ...], or the
  * rows in order when perm is NULL. Overwrites every bit. `worth` may be NULL. */
 lac_status lac_prune_units(const lac_prune_job *job, const uint32_t *perm, lac_worth *worth);
+
+/* N:M along rows and columns. */
+lac_status lac_prune_transposable(const lac_prune_job *job);
 
 /* V:N:M. */
 lac_status lac_prune_vnm(const lac_prune_job *job);

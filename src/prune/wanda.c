@@ -31,7 +31,8 @@ lac_status lac_prune_wanda(const lac_prune_job *job, const lac_calibration *cali
     lac_status status = lac_wanda_scale(dense, calibration, &scaled);
     if (status != LAC_STATUS_OK) return status;
     lac_matrix matrix = {.data = scaled, .dtype = LAC_DTYPE_F64, .rows = dense->rows, .cols = dense->cols};
-    lac_prune_options options = {.size = sizeof options, .score = job->score, .threads = job->threads};
+    lac_prune_options options = {
+        .size = sizeof options, .score = job->score, .threads = job->threads, .transposable = job->transposable};
     status = lac_prune(&matrix, &job->pattern, &options, out);
     lac_release(scaled);
     return status;

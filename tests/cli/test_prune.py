@@ -96,6 +96,17 @@ class Prune(Case):
         _, error = self.run_lacuna("prune", "model.safetensors", "x", "-p", "2:4", "--permute", "rows", status=3)
         self.assertIn("permute asks for rows", error)
 
+    def test_transposable(self):
+        n, k = 16, 32
+        write_safetensors(self.path("model.safetensors"), {"a": ("F32", [n, k], gaussian(n, k, 1))})
+        self.run_lacuna("prune", "model.safetensors", "out.safetensors", "-p", "2:4", "--transposable", "--dense")
+        values = read_safetensors(self.path("out.safetensors"))["a"][2]
+        for column in range(k):
+            for row in range(0, n, 4):
+                self.assertEqual(sum(values[(row + i) * k + column] != 0 for i in range(4)), 2)
+        for start in range(0, n * k, 4):
+            self.assertEqual(sum(value != 0 for value in values[start : start + 4]), 2)
+
     def test_calibration_refused(self):
         self.make_checkpoint()
         write_safetensors(self.path("inputs.safetensors"), {"a.input": ("F32", [4, 3], gaussian(4, 3, 1))})
