@@ -20,8 +20,6 @@ typedef struct finisher {
     const lac_plan_options *options;
     const lac_call *call;
     const uint32_t *row_perm; /* [n] or NULL */
-    float *aside;             /* sums that wait, of tokens from first_token on; or NULL */
-    int64_t first_token, aside_stride;
 } finisher;
 
 static const void *element(const void *data, lac_dtype dtype, int64_t at)
@@ -61,6 +59,13 @@ static void put_outputs(const void *run, lac_dtype dtype, const uint32_t *output
         for (int i = 0; i < count; ++i) ((uint16_t *)row)[outputs[i]] = ((const uint16_t *)run)[i];
 }
 
+/* Nothing but a factor is asked for, in fp32. */
+static bool is_plain(const finisher *f)
+{
+    return !f->call->bias && !f->call->c && f->options->activation == LAC_ACTIVATION_NONE &&
+           f->options->y_dtype == LAC_DTYPE_F32;
+}
+
 /* Shuffled outputs of a few tokens: each token's are finished in a run, and then spread. */
 static void finish_shuffled(const finisher *f, const lac_cpu_finish_call *all, int64_t stored, int64_t first_token)
 {
@@ -71,7 +76,7 @@ static void finish_shuffled(const finisher *f, const lac_cpu_finish_call *all, i
         uint16_t narrow[RUN];
     } c_run, y_run;
     lac_cpu_finish_call run = *all;
-    if (!all->bias && !call->c && all->activation == LAC_ACTIVATION_NONE && all->y_dtype == LAC_DTYPE_F32) {
+    if (is_plain(f)) {
         run.places = outputs; /* straight to their places */
         run.y = (float *)call->y + first_token * call->ldy;
         f->unit->finish(&run);
@@ -98,12 +103,6 @@ static void finish_tokens(const finisher *f, const float *sums, int64_t token_st
 {
     const lac_call *call = f->call;
     float bias[RUN];
-    if (f->aside) {
-        float *aside = f->aside + (first_token - f->first_token) * f->aside_stride + stored;
-        for (int64_t t = 0; t < tokens; ++t)
-            memcpy(aside + t * f->aside_stride, sums + t * token_stride, (size_t)rows * sizeof *sums);
-        return;
-    }
     for (int i = 0; i < rows && call->bias; ++i)
         bias[i] = (float)lac_load_f64(call->bias, f->options->bias_dtype, output_of(f, stored + i));
     lac_cpu_finish_call all = call_of(f);
@@ -158,19 +157,37 @@ static void finish_output(const finisher *f, const lac_cpu_tile *tile, int64_t f
 /* From one token's sums to the next one's: a whole number of lines, and no multiple of a page. */
 static int64_t aside_stride(const lac_problem *problem) { return (problem->weight->geometry.n + 15) / 16 * 16 + 16; }
 
+/* The tile's sums as rows of tokens, from `aside` on. */
+static void set_aside(const lac_cpu_unit *unit, const lac_cpu_tile *tile, int64_t tokens, float *aside, int64_t stride)
+{
+    float *to = aside + tile->first_row;
+    if (tile->row_stride == 1) {
+        for (int64_t t = 0; t < tokens; ++t)
+            memcpy(to + t * stride, tile->sums + t * tile->token_stride, (size_t)tile->rows * sizeof *to);
+        return;
+    }
+    lac_cpu_turn_call turn = {.rows = tile->rows,
+                              .width = tile->rows,
+                              .columns = tokens,
+                              .from = tile->sums,
+                              .from_stride = tile->row_stride,
+                              .to = to,
+                              .to_stride = stride};
+    unit->turn(&turn);
+}
+
 void lac_cpu_finish_tile(const lac_cpu_unit *unit, const lac_problem *problem, const lac_call *call, const lac_cpu_panel *panel,
                          const lac_cpu_tile *tile)
 {
-    const finisher f = {.unit = unit,
-                        .options = &problem->options,
-                        .call = call,
-                        .row_perm = problem->weight->part[LAC_PART_ROW_PERM].data,
-                        .aside = panel->aside,
-                        .first_token = panel->first,
-                        .aside_stride = aside_stride(problem)};
+    const finisher f = {
+        .unit = unit, .options = &problem->options, .call = call, .row_perm = problem->weight->part[LAC_PART_ROW_PERM].data};
     int64_t left = panel->tokens - tile->first_token, width = lac_cpu_tile_at(panel, tile->first_token);
     int64_t tokens = left < width ? left : width;
     int64_t first_token = panel->first + tile->first_token;
+    if (panel->aside) {
+        set_aside(unit, tile, tokens, panel->aside + tile->first_token * aside_stride(problem), aside_stride(problem));
+        return;
+    }
     if (problem->options.y_layout == LAC_LAYOUT_FEATURE_MAJOR) {
         for (int row = 0; row < tile->rows; ++row) finish_output(&f, tile, first_token, tokens, row);
         return;
@@ -222,6 +239,16 @@ void lac_cpu_finish_aside(const lac_cpu_unit *unit, const lac_problem *problem, 
     const int64_t size = (int64_t)lac_dtype_size(problem->options.y_dtype), bytes = problem->weight->n_out * size;
     const char *next = (const char *)call->y + (panel->first + token + 1) * call->ldy * size;
     for (int64_t line = 0; line < bytes && token + 1 < panel->tokens; line += 64) __builtin_prefetch(next + line, 1, 3);
+    if (is_plain(&f)) { /* all at once */
+        lac_cpu_finish_call all = call_of(&f);
+        all.runs = 1;
+        all.count = n;
+        all.sums = sums;
+        all.places = f.row_perm;
+        all.y = (float *)call->y + (panel->first + token) * call->ldy;
+        unit->finish(&all);
+        return;
+    }
     for (int64_t row = 0; row < n; row += RUN)
         finish_tokens(&f, sums + row, n, row, (int)(n - row < RUN ? n - row : RUN), panel->first + token, 1);
 }

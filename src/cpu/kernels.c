@@ -24,6 +24,9 @@ static bool gather_applies(const lac_problem *problem)
 /* In loads' worth of time, fitted: an element of X from rows of tokens, of X that lies as it is wanted, of Y, and what an
  * element of Y takes more when outputs are shuffled: one by one, or by a unit of 16 lanes, which scatters them. */
 static const double PACK_TOKEN = 0.5, PACK_FEATURE = 0.5, FINISH = 0.5, FINISH_SHUFFLED = 4.0, FINISH_SCATTERED = 1.5;
+/* Of the rates of a core, that the inner loops reach, fitted: broadcast waits for operands that were pushed out of the
+ * first-level cache. */
+static const double REACH_BROADCAST = 0.65, REACH_STREAM = 0.76, REACH_OTHERS = 0.9;
 /* What a tile takes beside its slots, in loads: the call, the epilogue's. */
 static const double BROADCAST_TILE = 60.0;
 /* What a slot of broadcast takes beside its operands: half a load for the column, one and a half to ask for weights. */
@@ -47,6 +50,7 @@ static lac_cpu_work common_work(const lac_problem *problem, int lanes)
     double pack = o->x_layout == LAC_LAYOUT_FEATURE_MAJOR && problem->m > 1 ? PACK_FEATURE : PACK_TOKEN;
     return (lac_cpu_work){.threads = o->threads,
                           .lanes = lanes,
+                          .reach = REACH_OTHERS,
                           .bytes = x * (double)lac_dtype_size(o->x_dtype) + 2.0 * y * (double)lac_dtype_size(o->y_dtype) +
                                    (o->has_residual ? y * (double)lac_dtype_size(o->c_dtype) : 0.0),
                           .packing = x * (problem->m == 1 ? PACK_FEATURE : pack) + y * FINISH};
@@ -122,6 +126,7 @@ static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, 
     double slots = fmas / (tile * vectors);
     double bytes = weights * padding * (double)lac_dtype_size(problem->weight->dtype) + 4.0 * weights / (double)unit_n;
     double tiles = ceil_divide(problem->m, tile), panels = ceil_divide(unit_n, (int64_t)vectors * unit->lanes);
+    work.reach = REACH_BROADCAST;
     work.fmas = waiting(fmas, tile * vectors);
     work.loads = slots * (tile + vectors * widening + BROADCAST_SLOT);
     work.packing += moved + tiles * panels * ceil_divide(problem->weight->geometry.n, unit_n) * BROADCAST_TILE;
@@ -158,6 +163,7 @@ static lac_cost stream_cost(const lac_problem *problem)
     double fmas = rounded_up(problem->m, unit->lanes) * weights / unit->lanes;
     double slots = fmas / (rows * vectors);
     double strip_blocks = ceil_divide(g->n, rows) * tiles * ceil_divide(g->k, lac_cpu_stream_block_columns(problem));
+    work.reach = REACH_STREAM;
     work.fmas = waiting(fmas, (double)rows * vectors);
     work.loads = slots * (shared * (vectors + rows + 0.25) + (1.0 - shared) * (rows * vectors + rows + 0.5)) +
                  strip_blocks * (2.0 * rows * vectors + STREAM_STRIP);

@@ -238,7 +238,7 @@ lac_cost lac_cpu_permute_cost(const lac_problem *problem)
     const int registers = shape.bits > 3 ? (1 << shape.bits) / unit->lanes : 1;
     const double pick = PICK[unit->lanes == 1 || registers <= 1 ? 0 : registers == 2 ? 1 : 2];
     const uint64_t l1 = problem->device->info.l1_bytes ? problem->device->info.l1_bytes : 32768;
-    lac_cpu_work work = {.threads = o->threads, .lanes = unit->lanes, .runs_ahead = true};
+    lac_cpu_work work = {.threads = o->threads, .lanes = unit->lanes, .reach = 0.9, .runs_ahead = true};
     work.bytes = steps * (double)(shape.value_step + shape.index_step) + m * (double)g->k * (double)lac_dtype_size(o->x_dtype) +
                  m * (double)g->n *
                      (2.0 * (double)lac_dtype_size(o->y_dtype) + (o->has_residual ? (double)lac_dtype_size(o->c_dtype) : 0.0));

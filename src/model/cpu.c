@@ -2,15 +2,15 @@
  * measured. What feeds the core (memory and the third-level cache) and what the core does (the second-level cache, loads,
  * FMAs: the slowest of them) overlap in part; packing comes before and after. cpu/kernels.c counts the amounts.
  *
- *     feed = memory + l3        work = max(l2, loads, fma)
- *     seconds = (max(feed, work) + 0.7 min(feed, work)) / 0.9 + packing + start
+ *     feed = (memory + l3) / 0.9        work = max(l2, loads, fma) / reach
+ *     seconds = max(feed, work) + 0.7 min(feed, work) + packing + start
  *
  * A kernel that asks for its weights far ahead (permute) loses nothing of the overlap: then the minimum does not count. */
 #include "model/cpu.h"
 
 #include "model/rates.h"
 
-static const double EFFICIENCY = 0.9;   /* of the rates, that kernels reach              */
+static const double EFFICIENCY = 0.9;   /* of the rates of memory and caches, that kernels reach */
 static const double OVERLAP_LOST = 0.7; /* of the shorter side                           */
 static const double START = 0.5e-6;     /* seconds: a call                               */
 static const double FORK = 5.0e-6;      /* seconds: waking the other threads             */
@@ -56,12 +56,12 @@ lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *w
     const lac_level *level = cost.level, *bound = level;
     for (int i = 1; i < LAC_COST_LEVELS; ++i)
         if (level[i].seconds > bound->seconds) bound = &level[i];
-    double feed = level[MEMORY].seconds + level[L3].seconds;
-    double busy = larger(larger(level[L2].seconds, level[LOADS].seconds), level[FMA].seconds);
+    double feed = (level[MEMORY].seconds + level[L3].seconds) / EFFICIENCY;
+    double busy = larger(larger(level[L2].seconds, level[LOADS].seconds), level[FMA].seconds) / work->reach;
     cost.bound = bound->name;
     cost.ceiling = bound->seconds;
     double lost = work->runs_ahead ? 0.0 : OVERLAP_LOST;
-    cost.seconds = (larger(feed, busy) + lost * smaller(feed, busy)) / EFFICIENCY + level[PACKING].seconds + START +
-                   (work->threads > 1 ? FORK : 0.0);
+    cost.seconds =
+        larger(feed, busy) + lost * smaller(feed, busy) + level[PACKING].seconds + START + (work->threads > 1 ? FORK : 0.0);
     return cost;
 }

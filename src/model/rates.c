@@ -2,8 +2,7 @@
  *
  * One loop serves for all of them, lac_cpu_unit.peak, compiled for the widest vector unit. Reading from memory needs no
  * block larger than the caches: a block of 512 KiB is flushed out of them, line by line, and then read. Each rate is the best
- * of a few short runs, so that other work on the machine hardly shows (but for what cores lose to each other, which is a
- * median), and is rounded to a quarter of an octave, so that
+ * of a few short runs, so that other work on the machine hardly shows, and is rounded to a quarter of an octave, so that
  * the planner decides alike in one process and the next. */
 #include "model/rates.h"
 
@@ -21,7 +20,7 @@ enum { MOST_THREADS = 64 };
 /* Short runs for so long: a unit of 512 bits runs at a fraction of its rate until its power is up. */
 static const double OPERATIONS_SECONDS = 5e-3;
 enum { LEAST_RUNS = 10, MOST_RUNS = 1000, L2_RUNS = 20, MEMORY_RUNS = 3 };
-enum { REGISTER_ROUNDS = 1000, TEAM_ROUNDS = 200000, TEAM_RUNS = 9 };
+enum { REGISTER_ROUNDS = 1000, TEAM_ROUNDS = 300000, TEAM_RUNS = 6 };
 static const size_t BLOCK_BYTES = (size_t)1 << 19; /* of one thread; flushed, then read */
 static const size_t L2_BYTES = (size_t)256 << 10;  /* read again: past first-level caches ... */
 static const size_t L3_BYTES = (size_t)4 << 20;    /* ... and past second-level ones        */
@@ -193,19 +192,12 @@ static double best_memory_rate(const lac_cpu_unit *unit, char *blocks, int threa
     return best;
 }
 
-static int compare_rates(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Cores may share pipes or power, or be promised to others as well: the median, for that is no accident. */
+/* FMAs of one thread while the others work too: cores may share pipes, or the power for their clocks. */
 static double together_rate(const lac_cpu_unit *unit, char *blocks, int threads)
 {
-    double found[TEAM_RUNS];
-    for (int run = 0; run < TEAM_RUNS; ++run) found[run] = team_rate(unit, false, blocks, threads);
-    qsort(found, TEAM_RUNS, sizeof *found, compare_rates);
-    return found[TEAM_RUNS / 2] * TEAM_ROUNDS * LAC_CPU_PEAK_FMAS / threads;
+    double best = 0.0;
+    for (int run = 0; run < TEAM_RUNS; ++run) keep_best(&best, team_rate(unit, false, blocks, threads));
+    return best * TEAM_ROUNDS * LAC_CPU_PEAK_FMAS / threads;
 }
 
 /* ---- all of it */
