@@ -1,6 +1,7 @@
 /* kernels.c - the GPU's table of kernels. core/registry.c lists it; a dataflow is a file of its own beside this one, and a
  * line or a few here. */
 #include "cuda/backend.h"
+#include "cuda/expand.h"
 #include "cuda/fragment.h"
 #include "cuda/gather.h"
 #include "cuda/plain.h"
@@ -90,6 +91,10 @@ const lac_kernel lac_cuda_kernels[] = {
                   "X and W streamed into shared memory, wgmma.sp on two of four inputs"),
      .config = &lac_cuda_stream_flow.flow,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_gather)},
+    {.info = INFO("cuda_f16_expand", 0, 1u << LAC_FAMILY_ELEMENT, HALF_DTYPES, HALF_DTYPES,
+                  "X streamed into shared memory, W spread out on its way there, wgmma on all inputs"),
+     .config = &lac_cuda_expand_flow,
+     FUNCTIONS_AND_WORKSPACE(lac_cuda_expand)},
     {.info = INFO("cuda_f16_mma", 0,
                   1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_VNM | 1u << LAC_FAMILY_SHUFFLED,
                   HALF_DTYPES, HALF_DTYPES, "selected rows of X gathered into shared memory, mma.sync on them"),

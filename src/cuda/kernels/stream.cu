@@ -15,6 +15,8 @@
 #include "tile_product.cuh"
 #include "tensor_copy.cuh"
 
+static_assert(LAC_ROWS == 64 && LAC_BLOCKS == 1, "a stage is 64 rows, and a warpgroup has 64 outputs");
+
 #define LAC_SHARE (LAC_TILE_TOKENS / LAC_CLUSTER) /* tokens that a block fetches for its cluster */
 
 __device__ __forceinline__ void lac_stream_x(const lac_tensor_map *map, u32 stage, u32 barrier, int row, int token)
@@ -45,6 +47,69 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
     }
 }
 
+/* ---- products. Two registers for the places take turns: PTX forbids touching one that a running product reads. */
+
+struct lac_ring {
+    u32 slot, parity; /* of the stage that is multiplied next        */
+    u32 before;       /* the slot of the products that run ...       */
+    bool held;        /* ... and whether it has yet to be given back */
+};
+
+/* Puts the products of the next stage into the tensor cores and waits for those of the stage before it, whose places are `old`. */
+__device__ __forceinline__ void lac_step(float (&sum)[1][LAC_SUMS], lac_ring &ring, u32 stages, u32 full, u32 empty, u32 &places, u32 old)
+{
+    lac_barrier_wait(full + 8 * ring.slot, ring.parity);
+    const u32 stage = stages + ring.slot * LAC_STAGE, group = threadIdx.x >> 7;
+    const u32 outputs = LAC_SPLITS_OUTPUTS ? group * 64 : 0, tokens = LAC_SPLITS_OUTPUTS ? 0 : group * LAC_N;
+    const u64 b = LAC_TURNED ? lac_operand(stage + tokens * 128, LAC_X_BLOCK, 1024, 1) : lac_operand(stage + tokens * 128, 16, 1024, 1);
+    const u64 a = lac_operand(stage + LAC_X_STAGE + outputs * LAC_W_ROW, 16, LAC_W_ROW * 8, LAC_SWIZZLE(LAC_W_ROW));
+    const u32 at = stage + LAC_X_STAGE + LAC_TILE_OUTPUTS * LAC_W_ROW + outputs * 8 + (threadIdx.x & 127) * 4;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(places) : "r"(at));
+    lac_wgmma_fence();
+    lac_wgmma_sparse<LAC_N, LAC_TURNED, 0>::run(sum[0], a, b, places);
+    lac_wgmma_sparse<LAC_N, LAC_TURNED, 1>::run(sum[0], a + (32 >> 4), b + 2 * LAC_X_STEP, places);
+    lac_wgmma_commit();
+    lac_wgmma_wait<1>();
+    asm volatile("" ::"r"(old) : "memory"); /* its register is nobody else's until here */
+    if (ring.held) lac_stage_release(empty, ring.before);
+    ring.before = ring.slot;
+    ring.held = true;
+    if (++ring.slot == LAC_STAGES) ring.slot = 0, ring.parity ^= 1;
+}
+
+__device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty)
+{
+    lac_ring ring = {0, 0, 0, false};
+    lac_item item, next;
+    u32 even = 0, odd = 0; /* places */
+    int index = blockIdx.x / LAC_CLUSTER;
+    for (bool more = lac_item_of(args, index, item); more; item = next) {
+        const lac_outputs outputs = lac_outputs_of(call, args, item);
+        float sum[1][LAC_SUMS];
+#pragma unroll
+        for (int i = 0; i < LAC_SUMS; i++) sum[0][i] = 0.0f;
+        lac_wgmma_results(sum[0]); /* keeps the zeroes here, before the first product */
+        for (int stage = item.begin; stage < item.end; stage += 2) {
+            lac_step(sum, ring, stages, full, empty, even, odd);
+            if (stage + 1 < item.end) lac_step(sum, ring, stages, full, empty, odd, even);
+        }
+        lac_wgmma_wait<0>();
+        asm volatile("" ::"r"(even), "r"(odd) : "memory");
+        if (ring.held) lac_stage_release(empty, ring.before);
+        ring.held = false;
+        lac_wgmma_results(sum[0]);
+        index += gridDim.x / LAC_CLUSTER;
+        more = lac_item_of(args, index, next); /* on its way while this tile is written */
+#if LAC_PARTS > 1
+        const i64 at = lac_partial_at(args, item, item.part);
+#pragma unroll
+        for (int i = 0; i < LAC_SUMS; i++) args.partial[at + i * 256] = sum[0][i];
+#else
+        lac_tile_write(call, args, item, outputs, sum);
+#endif
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(384, 1)
     lac_stream(const lac_gpu_call call, const lac_gather_args args, const __grid_constant__ lac_tensor_map map)
 {
@@ -57,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         if (threadIdx.x == 256) lac_produce(args, &map, stages, full, empty);
     } else {
         lac_registers_more<224>();
-        lac_consume(call, args, stages, full, empty);
+        lac_multiply(call, args, stages, full, empty);
     }
     __syncwarp();
     if (LAC_CLUSTER > 1) lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */

@@ -13,6 +13,13 @@ __device__ __forceinline__ uint4 lac_stream_16(const void *from)
     return v;
 }
 
+__device__ __forceinline__ uint2 lac_stream_8(const void *from)
+{
+    uint2 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
+    return v;
+}
+
 __device__ __forceinline__ u32 lac_stream_4(const void *from)
 {
     u32 v;

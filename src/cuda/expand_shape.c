@@ -1,0 +1,134 @@
+/* expand_shape.c - which tile, cluster and split of k kernels/expand.cu runs with: every candidate is asked what it costs. */
+#include "cuda/expand_shape.h"
+
+#include <math.h>
+
+#include "core/dtype.h"
+#include "format/weight.h"
+
+enum { MOST_STAGES = 12, MOST_PARTS = 8, BARRIER_BYTES = 1024, MOST_WORDS = 13 }; /* more would not fit into registers */
+
+/* A tile's epilogue, which no copy hides, and the first stages of a block. */
+static const double TILE_SECONDS = 2.5e-6, FILL_SECONDS = 3.0e-6;
+
+/* Of the bound's rate, what the kernel reached on an H200, and a warp's instructions to spread a piece's share. */
+static const double EFFICIENCY = 0.93, SPREAD_INSTRUCTIONS = 260;
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* ---- what the kernel can take */
+
+/* The most that a row keeps of `length` inputs from a multiple of it on. */
+static int most_kept(const lac_geometry *g, int64_t length)
+{
+    int64_t most = 0;
+    for (int64_t begin = 0; begin < length * g->group_m; begin += length) {
+        int64_t kept = 0;
+        for (int64_t at = begin; at < begin + length;) {
+            int64_t end = (at / g->group_m + 1) * g->group_m;
+            if (end > begin + length) end = begin + length;
+            kept += end - at < g->group_n ? end - at : g->group_n;
+            at = end;
+        }
+        if (kept > most) most = kept;
+    }
+    return (int)most;
+}
+
+/* How W lies in memory. Short runs are spread faster, and are taken where they need no more places than long ones. False: the
+ * pattern is too dense. */
+static bool lay_out(const lac_geometry *g, lac_expand_shape *s)
+{
+    int places = LAC_EXPAND_SPAN + 1;
+    for (int run = LAC_EXPAND_SPAN; run >= 8; run /= 2) {
+        int per = most_kept(g, run);
+        if (LAC_EXPAND_SPAN / run * per > places) continue;
+        places = LAC_EXPAND_SPAN / run * per;
+        s->run = run;
+        s->per = per;
+    }
+    s->words = (places + 1) / 2 + 1;
+    return s->words <= MOST_WORDS;
+}
+
+/* ---- what a shape asks of the GPU */
+
+static lac_cost cost_of(const lac_problem *problem, const lac_expand_shape *s)
+{
+    const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
+    const lac_plan_options *o = &problem->options;
+    double tiles = (double)s->token_tiles * (double)s->output_tiles, stages = tiles * (double)s->steps;
+    double x_stage = s->tile_tokens * LAC_EXPAND_INPUTS * 2.0, w_stage = s->tile_outputs * LAC_EXPAND_INPUTS * 2.0;
+    double packed = (double)lac_expand_pieces(s) * lac_expand_piece(s);
+    double x_bytes = (double)problem->m * (double)problem->weight->k_in * 2.0;
+    double w_bytes = (double)s->output_tiles * (double)s->steps * packed;
+    double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
+    double partial = s->parts > 1 ? tiles * s->parts * s->tile_outputs * s->tile_tokens * 4.0 : 0.0;
+    /* Each warpgroup reads W's rows once for each product and X's rows once for each 64 outputs; the tensor cores' reads go
+     * on beside the writes about half of the time. */
+    double read = 0.5 * stages * (s->tile_outputs / 64.0 * x_stage + (double)s->tile_tokens / s->width * w_stage);
+    double clusters = floor((double)rates->multiprocessors / s->cluster);
+    double waves = ceil(tiles * s->parts / s->cluster / clusters);
+    lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
+                         .l2_bytes = stages * (x_stage + packed / s->cluster),
+                         .shared_bytes = read + stages * (x_stage + w_stage * (s->cluster > 1 ? 1.5 : 1.0)),
+                         .instructions = stages * (lac_expand_pieces(s) * 4 * SPREAD_INSTRUCTIONS / s->cluster + 200),
+                         .mma_flops = stages * 2.0 * s->tile_outputs * s->tile_tokens * LAC_EXPAND_INPUTS,
+                         .blocks = tiles * s->parts,
+                         .blocks_at_once = clusters * s->cluster,
+                         .fill_seconds = waves * TILE_SECONDS + FILL_SECONDS,
+                         .efficiency = EFFICIENCY,
+                         .launches = 1 + (s->parts > 1)};
+    return lac_model_gpu_cost(rates, &work);
+}
+
+/* ---- candidates */
+
+static bool complete(const lac_problem *problem, lac_expand_shape *s)
+{
+    s->output_tiles = ceil_div(problem->weight->geometry.n, s->tile_outputs);
+    s->token_tiles = ceil_div(ceil_div(problem->m, s->tile_tokens), s->cluster) * s->cluster;
+    int64_t room = (lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES) / (unsigned)lac_expand_stage(s);
+    s->stages = room < MOST_STAGES ? (int)room : MOST_STAGES;
+    return s->stages >= 2 && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
+           s->output_tiles * s->steps < INT32_MAX / MOST_PARTS;
+}
+
+static void consider(const lac_problem *problem, lac_expand_shape shape, bool *found, lac_expand_shape *best, lac_cost *cost)
+{
+    int64_t most = shape.steps < MOST_PARTS ? shape.steps : MOST_PARTS;
+    if (!complete(problem, &shape)) return;
+    for (int parts = 1; parts == 1 || parts <= most; ++parts) {
+        shape.parts = parts;
+        lac_cost now = cost_of(problem, &shape);
+        if (*found && now.seconds >= cost->seconds) continue;
+        *best = shape;
+        *cost = now;
+        *found = true;
+    }
+}
+
+bool lac_expand_shape_make(const lac_problem *problem, lac_expand_shape *out, lac_cost *cost)
+{
+    /* Outputs x tokens of a tile, and tokens of one product. Both warpgroups have all tokens, or half of them each where there
+     * are only 64 outputs. Blocks of a cluster share the pieces of a tile, of which 128 outputs have two. */
+    static const struct {
+        int outputs, tokens, width;
+    } tiles[] = {{128, 256, 256}, {64, 512, 256}, {128, 128, 128}, {64, 256, 128}, {128, 64, 64}, {64, 128, 64}};
+    const lac_weight *w = problem->weight;
+    const lac_geometry *g = &w->geometry;
+    lac_expand_shape shape = {.parts = 1, .steps = ceil_div(g->k, LAC_EXPAND_INPUTS)};
+    if (problem->m == 0 || g->n == 0 || w->pattern.family != LAC_FAMILY_ELEMENT || g->is_free ||
+        w->part[LAC_PART_COL_PERM].data || !lay_out(g, &shape))
+        return false;
+    bool found = false;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i)
+        for (int cluster = tiles[i].outputs / LAC_EXPAND_OUTPUTS; cluster >= 1; --cluster) {
+            shape.tile_outputs = tiles[i].outputs;
+            shape.tile_tokens = tiles[i].tokens;
+            shape.width = tiles[i].width;
+            shape.cluster = cluster;
+            consider(problem, shape, &found, out, cost);
+        }
+    return found;
+}

@@ -1,0 +1,195 @@
+/* test_cuda_expand.c - pieces of W for expand.cu, read back on the CPU as the 128 threads that spread them do. Every kept weight
+ * stands once, at its output and input, and whatever else is there is zero. */
+#include "format_case.h"
+
+#include "cuda/expand_tile.h"
+#include "cuda/runtime.h"
+#include "cuda/state.h"
+#include "format/weight.h"
+
+enum { CASES = 150, SEED = 20261117, THREADS = 128 };
+
+typedef struct reader {
+    const lac_expand_shape *shape;
+    uint32_t *dense; /* [n][k] bits of what the kernel multiplies with */
+    int64_t n, k;
+} reader;
+
+/* Words of a thread as lac_piece_load of expand.cu has them. */
+static void load(const uint8_t *piece, int count, int thread, uint32_t *word)
+{
+    int i = 0;
+    for (; i + 4 <= count; i += 4)
+        for (int j = 0; j < 4; j++) word[i + j] = case_bits(piece + i * 512 + thread * 16 + j * 4, 0, 32);
+    if (count & 2) {
+        for (int j = 0; j < 2; j++) word[i + j] = case_bits(piece + count / 4 * 2048 + thread * 8 + j * 4, 0, 32);
+    }
+    if (count & 1) word[count - 1] = case_bits(piece + count / 2 * 1024 + thread * 4, 0, 32);
+}
+
+static void add(reader *r, int64_t output, int64_t input, uint32_t bits)
+{
+    if (bits == 0) return;
+    if (output < 0 || output >= r->n || input >= r->k)
+        fail_msg("a weight at output %lld, input %lld", (long long)output, (long long)input);
+    if (r->dense[output * r->k + input])
+        fail_msg("two weights at output %lld, input %lld", (long long)output, (long long)input);
+    r->dense[output * r->k + input] = bits;
+}
+
+/* 32 inputs of a row as lac_spread_32 of expand.cu makes pairs of them. */
+static void spread(const lac_expand_shape *s, const uint32_t *word, uint32_t out[16])
+{
+    uint32_t kept = word[s->words - 1];
+    int next = 0;
+    for (int i = 0; i < 32; i++) {
+        int pair = i / 2, bit = 8 * (2 * (pair & 1) + i % 2) + 7 - pair / 2;
+        if (i % s->run == 0) next = i / s->run * s->per;
+        if (i % 2 == 0) out[pair] = 0;
+        if (!(kept >> bit & 1)) continue;
+        assert_true(next < (i / s->run + 1) * s->per);
+        out[pair] |= (word[next / 2] >> 16 * (next & 1) & 0xffff) << 16 * (i % 2);
+        next++;
+    }
+}
+
+/* Thread t of 128 stores 32 inputs of row t % 64. */
+static void read_piece(reader *r, const uint8_t *piece, const int32_t *output, int64_t input)
+{
+    uint32_t word[16], out[16];
+    for (int thread = 0; thread < THREADS; thread++) {
+        load(piece, r->shape->words, thread, word);
+        spread(r->shape, word, out);
+        for (int i = 0; i < 32; i++)
+            add(r, output[thread % 64], input + thread / 64 * 32 + i, out[i / 2] >> 16 * (i % 2) & 0xffff);
+    }
+}
+
+static void check_case(lac_device *target, const lac_weight *w, int64_t m, int *reached)
+{
+    lac_problem problem = {.device = target, .weight = w, .m = m};
+    problem.options.x_dtype = problem.options.y_dtype = w->dtype;
+    lac_expand_shape s;
+    lac_cost cost;
+    if (!lac_expand_shape_make(&problem, &s, &cost)) return;
+    assert_true(lac_expand_shared(&s) + 1024 <= lac_cuda_target_of(target)->shared_per_block);
+    lac_expand_tiled tiled;
+    ASSERT_OK(lac_expand_tile(w, &s, &tiled));
+    int64_t n = w->n_out, k = w->k_in, pieces = lac_expand_pieces(&s);
+    reader r = {&s, calloc((size_t)(n * k), 4), n, k};
+    uint32_t *wanted = case_read(w);
+    for (int64_t tile = 0; tile < s.output_tiles; tile++) {
+        assert_int_equal(tiled.range[2 * tile + 1] - tiled.range[2 * tile], s.steps);
+        for (int64_t step = 0; step < s.steps; step++)
+            for (int64_t i = 0; i < pieces; i++) {
+                const uint8_t *piece = tiled.pieces + ((tiled.range[2 * tile] + step) * pieces + i) * lac_expand_piece(&s);
+                const int32_t *output = tiled.output + tile * s.tile_outputs + i * 64;
+                read_piece(&r, piece, output, step * 64);
+            }
+    }
+    for (int64_t i = 0; i < n * k; i++)
+        if (r.dense[i] != wanted[i])
+            fail_msg("output %lld, input %lld: %04x in the pieces, %04x in the weight", (long long)(i / k), (long long)(i % k),
+                     r.dense[i], wanted[i]);
+    ++*reached;
+    lac_expand_tiled_release(&tiled);
+    free(r.dense);
+    free(wanted);
+}
+
+static void pieces_hold_the_weight(void **state)
+{
+    (void)state;
+    case_rng rng = {SEED};
+    int reached = 0;
+    lac_device *target;
+    print_message("seed %d\n", (int)SEED);
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    for (int i = 0; i < CASES; i++) {
+        static const int32_t ms[] = {2, 3, 4, 5, 7, 8, 12, 13, 16, 20, 32, 64};
+        lac_pattern p = {.family = LAC_FAMILY_ELEMENT, .unit_n = 1, .unit_k = 1, .m = ms[case_below(&rng, 12)]};
+        p.n = (int32_t)(1 + case_below(&rng, i % 3 ? (p.m + 1) / 2 : p.m));
+        int64_t n = 1 + case_below(&rng, 300), k = 1 + case_below(&rng, 400);
+        uint8_t *keep = malloc((size_t)(n * k));
+        float *dense = malloc((size_t)(n * k) * sizeof *dense);
+        case_keep(&rng, &p, n, k, i % 4 > 0, keep);
+        for (int64_t j = 0; j < n * k; j++) dense[j] = keep[j] ? (float)(1 + case_below(&rng, 200)) : 0.0f;
+        lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
+        lac_compress_options options = {.size = sizeof options, .dtype = i % 2 ? LAC_DTYPE_F16 : LAC_DTYPE_BF16};
+        lac_mask *mask = NULL;
+        lac_weight *w = NULL;
+        ASSERT_OK(lac_mask_from_matrix(&matrix, &p, &mask));
+        ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
+        check_case(target, w, 1 + case_below(&rng, 600), &reached);
+        lac_weight_free(w);
+        lac_mask_free(mask);
+        free(keep);
+        free(dense);
+    }
+    lac_device_close(target);
+    print_message("%d of %d taken\n", reached, (int)CASES);
+    assert_true(reached > CASES / 2);
+}
+
+/* A run has room for as much as any 32, 16 or 8 inputs from a multiple of that on can hold, and short ones are taken where they
+ * cost nothing. */
+static void runs_are_as_short_as_they_may_be(void **state)
+{
+    (void)state;
+    static const struct {
+        int n, m, run, per, words;
+    } wanted[] = {{4, 8, 8, 4, 9},   {8, 16, 16, 8, 9},  {16, 32, 32, 16, 9}, {8, 32, 32, 8, 5},
+                  {4, 16, 16, 4, 5}, {5, 13, 32, 16, 9}, {3, 7, 32, 16, 9},   {1, 4, 8, 2, 5},
+                  {6, 8, 8, 6, 13},  {4, 32, 32, 4, 3},  {1, 32, 32, 1, 2},   {20, 64, 32, 20, 11}};
+    lac_device *target;
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        lac_pattern p = {.family = LAC_FAMILY_ELEMENT, .unit_n = 1, .unit_k = 1, .n = wanted[i].n, .m = wanted[i].m};
+        float dense[64 * 64] = {0};
+        lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = 64, .cols = 64};
+        lac_compress_options options = {.size = sizeof options, .dtype = LAC_DTYPE_F16};
+        lac_mask *mask = NULL;
+        lac_weight *w = NULL;
+        ASSERT_OK(lac_mask_from_matrix(&matrix, &p, &mask));
+        ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
+        lac_problem problem = {.device = target, .weight = w, .m = 64};
+        problem.options.x_dtype = problem.options.y_dtype = w->dtype;
+        lac_expand_shape s;
+        lac_cost cost;
+        assert_true(lac_expand_shape_make(&problem, &s, &cost));
+        if (s.run != wanted[i].run || s.per != wanted[i].per || s.words != wanted[i].words)
+            fail_msg("%d:%d: runs of %d with %d places, %d words", p.n, p.m, s.run, s.per, s.words);
+        lac_weight_free(w);
+        lac_mask_free(mask);
+    }
+    lac_device_close(target);
+}
+
+/* One piece, byte by byte, as an H200 multiplied it right: 8:32 has five words a thread, a section of 16 bytes and one of 4. */
+static void a_piece_is_laid_out_as_the_gpu_reads_it(void **state)
+{
+    (void)state;
+    int bit;
+    static const struct {
+        int row, input, thread, bit;
+    } bits[] = {{0, 0, 0, 7},     {0, 1, 0, 15},  {0, 2, 0, 23},    {0, 3, 0, 31},     {0, 4, 0, 6},     {5, 9, 5, 13},
+                {63, 31, 63, 24}, {0, 32, 64, 7}, {17, 47, 81, 28}, {63, 63, 127, 24}, {40, 62, 104, 16}};
+    for (size_t i = 0; i < sizeof bits / sizeof *bits; i++) {
+        assert_int_equal(lac_expand_bit_at(bits[i].row, bits[i].input, &bit), bits[i].thread);
+        assert_int_equal(bit, bits[i].bit);
+    }
+    static const struct {
+        int words, thread, word, at;
+    } words[] = {{5, 0, 0, 0},    {5, 1, 0, 16}, {5, 127, 3, 2044}, {5, 0, 4, 2048}, {5, 127, 4, 2556}, {9, 3, 5, 2100},
+                 {9, 9, 8, 4132}, {3, 2, 1, 20}, {3, 2, 2, 1032},   {2, 7, 1, 60},   {15, 1, 12, 6152}, {15, 1, 14, 7172}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        assert_int_equal(lac_expand_word_at(words[i].words, words[i].thread, words[i].word), words[i].at);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pieces_hold_the_weight),
+                                       cmocka_unit_test(a_piece_is_laid_out_as_the_gpu_reads_it),
+                                       cmocka_unit_test(runs_are_as_short_as_they_may_be)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
