@@ -24,9 +24,9 @@ static bool gather_applies(const lac_problem *problem)
 /* In loads' worth of time, fitted: an element of X from rows of tokens, of X that lies as it is wanted, of Y, and what an
  * element of Y takes more when outputs are shuffled: one by one, or by a unit of 16 lanes, which scatters them. */
 static const double PACK_TOKEN = 0.5, PACK_FEATURE = 0.5, FINISH = 0.5, FINISH_SHUFFLED = 4.0, FINISH_SCATTERED = 1.5;
-/* Of the rates of a core, that the inner loops reach, fitted: broadcast waits for operands that were pushed out of the
- * first-level cache. */
-static const double REACH_BROADCAST = 0.65, REACH_STREAM = 0.76, REACH_OTHERS = 0.9;
+/* Of the rates of a core, that the inner loops reach, fitted: broadcast waits for inputs that were pushed out of the
+ * first-level cache, unless it reads them one after another, as dense does. */
+static const double REACH_BROADCAST = 0.65, REACH_DENSE = 0.8, REACH_STREAM = 0.76, REACH_OTHERS = 0.9;
 /* What a tile takes beside its slots, in loads: the call, the epilogue's. */
 static const double BROADCAST_TILE = 60.0;
 /* What a slot of broadcast takes beside its operands: half a load for the column, one and a half to ask for weights. */
@@ -113,7 +113,7 @@ static int broadcast_tile(const lac_cpu_unit *unit, int64_t m)
 
 /* `weights` of W in groups of `unit_n` outputs, the padding to whole vectors not counted. A slot of the inner loop loads a
  * few vectors of weights and one broadcast for each token. `moved` is what packing takes beside X and Y. */
-static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, int64_t unit_n, double moved)
+static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, int64_t unit_n, double moved, double reach)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
     lac_cpu_work work = common_work(problem, unit->lanes);
@@ -126,7 +126,7 @@ static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, 
     double slots = fmas / (tile * vectors);
     double bytes = weights * padding * (double)lac_dtype_size(problem->weight->dtype) + 4.0 * weights / (double)unit_n;
     double tiles = ceil_divide(problem->m, tile), panels = ceil_divide(unit_n, (int64_t)vectors * unit->lanes);
-    work.reach = REACH_BROADCAST;
+    work.reach = reach;
     work.fmas = waiting(fmas, tile * vectors);
     work.loads = slots * (tile + vectors * widening + BROADCAST_SLOT);
     work.packing += moved + tiles * panels * ceil_divide(problem->weight->geometry.n, unit_n) * BROADCAST_TILE;
@@ -136,13 +136,14 @@ static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, 
 
 static lac_cost broadcast_cost(const lac_problem *problem)
 {
-    return broadcast_like_cost(problem, (double)problem->weight->kept, problem->weight->geometry.unit_n, shuffling(problem));
+    return broadcast_like_cost(problem, (double)problem->weight->kept, problem->weight->geometry.unit_n, shuffling(problem),
+                               REACH_BROADCAST);
 }
 
 static lac_cost dense_cost(const lac_problem *problem)
 {
     const lac_geometry *g = &problem->weight->geometry;
-    return broadcast_like_cost(problem, (double)g->n * (double)g->k, g->n > 0 ? g->n : 1, 0.0);
+    return broadcast_like_cost(problem, (double)g->n * (double)g->k, g->n > 0 ? g->n : 1, 0.0, REACH_DENSE);
 }
 
 /* A slot that all rows of a strip share loads a vector of each tile's tokens, a broadcast for each row and a quarter of a
