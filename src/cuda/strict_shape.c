@@ -172,7 +172,7 @@ static double pace(const lac_strict_shape *s, double resident)
     double warps = resident * (lac_strict_threads(s) / 32);
     if (s->thread_n * s->thread_m > 64) return warps >= 8.0 ? 1.055 : warps >= 4.0 ? 1.055 + 0.025 * (8.0 - warps) : 1.5;
     double full = s->thread_n * s->thread_m == 64 ? 1.0 : 0.98;
-    return warps >= 16.0 ? full : warps >= 8.0 ? full + 0.004 * (16.0 - warps) : full + 0.03 + 0.025 * (8.0 - warps);
+    return warps >= 16.0 ? full : warps >= 8.0 ? full + 0.008 * (16.0 - warps) : full + 0.064 + 0.025 * (8.0 - warps);
 }
 
 /* Of full issue slots, what the busiest multiprocessor reaches over all its blocks; the last of them may be alone. */
