@@ -273,6 +273,13 @@ __device__ __forceinline__ void lac_share_load(lac_share &share, const lac_gathe
     lac_walk_next(args, maker.ahead);
 }
 
+/* Piece `i` of `share` as pairs; what comes two stages later is loaded in its place. */
+__device__ __forceinline__ void lac_share_spread(u32 (&out)[16], lac_share &share, int i, const lac_gather_args &args, const lac_maker &maker)
+{
+    lac_spread_32(out, share.word[i]);
+    if (maker.ahead.more) lac_piece_load(share, args, maker.ahead.stage, i);
+}
+
 /* Makes the next stage out of `share`, and loads into that what comes two stages later. */
 __device__ __forceinline__ void lac_stage_make(const lac_gpu_call &call, const lac_gather_args &args, const lac_tensor_map *map,
                                                u32 stages, u32 full, u32 empty, lac_maker &maker, lac_share &share)
@@ -280,6 +287,8 @@ __device__ __forceinline__ void lac_stage_make(const lac_gpu_call &call, const l
     const u32 stage = stages + maker.slot * LAC_STAGE, barrier = full + 8 * maker.slot;
     const int row = (maker.now.stage - args.range[2 * maker.now.item.output_tile]) * 64,
               token = maker.now.item.token_tile * LAC_TILE_TOKENS;
+    u32 out[16];
+    if (LAC_MINE == 1) lac_share_spread(out, share, 0, args, maker); /* while the slot is still in use */
     lac_barrier_wait(empty + 8 * maker.slot, maker.parity);
 #if LAC_X_BY_HAND
     lac_carry_x(call, stage, barrier, row, token);
@@ -288,9 +297,7 @@ __device__ __forceinline__ void lac_stage_make(const lac_gpu_call &call, const l
 #endif
 #pragma unroll
     for (int i = 0; i < LAC_MINE; i++) {
-        u32 out[16];
-        lac_spread_32(out, share.word[i]);
-        if (maker.ahead.more) lac_piece_load(share, args, maker.ahead.stage, i);
+        if (LAC_MINE > 1) lac_share_spread(out, share, i, args, maker);
         lac_piece_store(stage + LAC_X_STAGE + lac_piece_number(i) * LAC_W_PIECE_STAGE, out);
     }
     lac_async_fence();
