@@ -35,12 +35,12 @@
 #define LAC_WORDS ((32 / LAC_RUN * LAC_PER + 1) / 2 + 1)
 #define LAC_VALUES (LAC_WORDS - 1) /* words of values */
 #define LAC_W_PIECE (LAC_WORDS * 512)
-#define LAC_PIECES (LAC_TILE_OUTPUTS / 64)
-#define LAC_MINE (LAC_PIECES / LAC_CLUSTER) /* pieces that a block spreads; the others spread the rest */
+#define LAC_W_PIECES (LAC_TILE_OUTPUTS / 64)
+#define LAC_MINE (LAC_W_PIECES / LAC_CLUSTER) /* pieces that a block spreads; the others spread the rest */
 #define LAC_W_PIECE_STAGE (64 * LAC_W_ROW)
 #define LAC_BOX (LAC_TILE_TOKENS < 256 ? LAC_TILE_TOKENS : 256)
 
-static_assert(LAC_MINE * LAC_CLUSTER == LAC_PIECES, "blocks share the pieces evenly");
+static_assert(LAC_MINE * LAC_CLUSTER == LAC_W_PIECES, "blocks share the pieces evenly");
 
 /* ---- W */
 
@@ -157,7 +157,7 @@ __device__ __forceinline__ u32 lac_piece_number(u32 i) { return LAC_CLUSTER > 1 
 /* This block's piece `i` of stage `stage`: sections of 16, 8 and 4 bytes for each thread. */
 __device__ __forceinline__ void lac_piece_load(lac_share &share, const lac_gather_args &args, int stage, int i)
 {
-    const u8 *piece = args.weight + ((i64)stage * LAC_PIECES + lac_piece_number(i)) * LAC_W_PIECE;
+    const u8 *piece = args.weight + ((i64)stage * LAC_W_PIECES + lac_piece_number(i)) * LAC_W_PIECE;
     const u32 thread = threadIdx.x & 127;
     u32(&word)[LAC_WORDS] = share.word[i];
 #pragma unroll
@@ -217,7 +217,7 @@ __device__ __forceinline__ void lac_carry_x(const lac_gpu_call &call, u32 stage,
 #else
 __device__ __forceinline__ void lac_fetch_x(const lac_tensor_map *map, u32 stage, u32 barrier, int row, int token)
 {
-    lac_barrier_expect(barrier, LAC_X_STAGE + (LAC_PIECES - LAC_MINE) * LAC_W_PIECE_STAGE);
+    lac_barrier_expect(barrier, LAC_X_STAGE + (LAC_W_PIECES - LAC_MINE) * LAC_W_PIECE_STAGE);
 #if LAC_TURNED
 #pragma unroll
     for (int block = 0; block < LAC_TILE_TOKENS; block += 64) lac_copy_tensor(stage + block * 128, map, token + block, row, barrier, 1);
