@@ -8,7 +8,7 @@
 #include "cuda/window_tile.h"
 #include "format/weight.h"
 
-enum { LEAST_SPLIT_THREADS = 256, WGMMA_THREADS = 384, MMA_THREADS = 256, REDUCE_THREADS = 256, ALIGNMENT = 256 };
+enum { SPLIT_THREADS = 256, WGMMA_THREADS = 384, MMA_THREADS = 256, REDUCE_THREADS = 256, ALIGNMENT = 256 };
 enum { SPLIT, WINDOW, REDUCE, PROGRAMS }; /* the order of the requests */
 
 typedef struct window_state {
@@ -53,11 +53,7 @@ lac_cost lac_cuda_window_cost(const lac_problem *problem)
 
 /* ---- programs */
 
-/* Of kernels/split.cu: a thread of the largest window would have too many elements. */
-static unsigned split_threads(const lac_window_shape *s)
-{
-    return s->window > LEAST_SPLIT_THREADS ? (unsigned)s->window : LEAST_SPLIT_THREADS;
-}
+/* Of kernels/split.cu: it turns token-major X. */
 static unsigned split_shared(const lac_problem *problem, const lac_window_shape *s)
 {
     return problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR ? (unsigned)(s->variant.planes * s->window * 33) * 4 : 0;
@@ -97,7 +93,7 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
     lac_cuda_request_define(&requests[SPLIT], "LAC_X_DTYPE", problem->options.x_dtype);
     lac_cuda_request_define(&requests[SPLIT], "LAC_X_TOKEN_MAJOR", problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
     lac_cuda_request_define(&requests[SPLIT], "LAC_HAS_COL_PERM", problem->weight->part[LAC_PART_COL_PERM].data != NULL);
-    lac_cuda_request_define(&requests[SPLIT], "LAC_THREADS", (int)split_threads(&s));
+    lac_cuda_request_define(&requests[SPLIT], "LAC_THREADS", SPLIT_THREADS);
     define_shape(&requests[SPLIT], &s);
     request_product(&requests[WINDOW], problem, &s, s.variant.mma ? "lac_window_mma" : "lac_window");
     *count = REDUCE;
@@ -241,7 +237,7 @@ lac_status lac_cuda_window_execute(const lac_problem *problem, const void *opaqu
     if (!s->variant.mma && clusters > at_once && at_once > 0) clusters = at_once; /* wgmma's blocks run over the tiles */
     lac_cuda_launch split = {.function = state->program[SPLIT],
                              .grid = {(unsigned)(s->windows * (s->tokens / 64) * s->token_tiles), 1, 1},
-                             .block = split_threads(s),
+                             .block = SPLIT_THREADS,
                              .shared_bytes = split_shared(problem, s)};
     lac_cuda_launch window = {.function = state->program[WINDOW],
                               .grid = {(unsigned)(clusters * s->cluster), 1, 1},

@@ -221,12 +221,6 @@ static bool complete(const lac_problem *problem, lac_window_shape *s)
     return s->stages >= 2;
 }
 
-/* The window may not be larger than this. With two planes two of 256 inputs fill half of the shared memory. */
-static int most_window(const lac_window_variant *variant)
-{
-    return variant->mma ? MMA_WINDOW : LAC_WINDOW_MOST / variant->planes;
-}
-
 bool lac_window_shape_make(const lac_problem *problem, const lac_window_variant *variant, lac_window_shape *out, lac_cost *cost)
 {
     const lac_geometry *g = &problem->weight->geometry;
@@ -242,7 +236,7 @@ bool lac_window_shape_make(const lac_problem *problem, const lac_window_variant 
     s.low_shift = variant->planes == 2 && fewest_products(problem->weight) < ENOUGH_PRODUCTS ? LOW_SHIFT : 0;
     bool found = false;
     int most = (variant->mma ? MMA_OUTPUTS : WGMMA_OUTPUTS) / s.width;
-    for (s.window = variant->mma ? 32 : 64; s.window <= most_window(variant); s.window *= 2) {
+    for (s.window = variant->mma ? 32 : 64; s.window <= (variant->mma ? MMA_WINDOW : LAC_WINDOW_MOST); s.window *= 2) {
         s.steps = steps_of(problem, &s);
         for (s.vectors = most; s.steps && s.vectors >= 1; s.vectors = s.vectors > most / 2 ? s.vectors - 1 : s.vectors / 2) {
             lac_window_shape tried = s;

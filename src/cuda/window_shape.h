@@ -8,7 +8,7 @@
 enum {
     LAC_WINDOW_SLOTS = 16 /* in a step */,
     LAC_WINDOW_RESIDUES = 8 /* of rows, by banks */,
-    LAC_WINDOW_MOST = 512 /* inputs */
+    LAC_WINDOW_MOST = 256 /* inputs */
 };
 
 /* What distinguishes the kernels of this dataflow. */
