@@ -107,6 +107,7 @@ static void check_case(lac_device *target, const lac_weight *w, int64_t m, lac_f
     lac_cost cost;
     if (!lac_fragment_shape_make(&problem, kind, &shape, &cost)) return;
     assert_true(lac_fragment_shared(&shape) * (unsigned)shape.blocks <= lac_cuda_target_of(target)->shared_per_block);
+    assert_true(lac_fragment_threads_fit(&shape));
     lac_fragment_tiled tiled;
     ASSERT_OK(lac_fragment_tile(w, &shape, &tiled));
     int64_t n = w->n_out, k = w->k_in;

@@ -170,8 +170,7 @@ static void consider(const lac_problem *problem, lac_fragment_shape shape, bool 
     }
 }
 
-/* Warps along outputs and tokens, what each has of both, and how many blocks' registers a multiprocessor holds. Threads must
- * share the rows of a stage evenly: fragment.cu asserts it. */
+/* Warps along outputs and tokens, what each has of both, and how many blocks' registers a multiprocessor holds. */
 typedef struct tile {
     int warps_outputs, warps_tokens, outputs, tokens, blocks;
 } tile;
@@ -205,6 +204,7 @@ bool lac_fragment_shape_make(const lac_problem *problem, lac_fragment_kind kind,
             shape.warp_tokens = tiles[i].tokens;
             shape.blocks = tiles[i].blocks;
             shape.direct = is_direct(problem, &shape);
+            if (!lac_fragment_threads_fit(&shape)) continue;
             consider(problem, shape, &found, out, cost);
         }
     }

@@ -52,6 +52,13 @@ static inline unsigned lac_fragment_shared(const lac_fragment_shape *s)
     return (unsigned)(product > slabs ? product : slabs);
 }
 
+/* Whether every thread has a chunk of a stage's rows to copy. One without would look for its row's number behind the last one;
+ * direct copies need no numbers. */
+static inline bool lac_fragment_threads_fit(const lac_fragment_shape *s)
+{
+    return s->direct || s->rows * lac_fragment_tokens(s) >= 8 * lac_fragment_threads(s);
+}
+
 /* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes; 0 where the caller's
  * X will do. */
 static inline int64_t lac_fragment_turned_ld(const lac_problem *problem) { return (problem->m + 63) / 64 * 64; }
