@@ -1,8 +1,8 @@
 /* cpu.c - the performance model of the CPU kernels. Each level takes amount / rate, with the rates that model/rates.c
- * measured. What feeds the core (memory and the third-level cache) and what the core does (the second-level cache, loads,
+ * measured; the constants were fitted (docs/model.md). What feeds the core (memory and the third-level cache) and what the core does (the second-level cache, loads,
  * FMAs: the slowest of them) overlap in part; packing comes before and after. cpu/kernels.c counts the amounts.
  *
- *     feed = (memory + l3) / 0.9        work = max(l2, loads, fma) / reach
+ *     feed = memory + l3        work = max(l2, loads, fma) / reach
  *     seconds = max(feed, work) + 0.7 min(feed, work) + packing + start
  *
  * A kernel that asks for its weights far ahead (permute) loses nothing of the overlap: then the minimum does not count. */
@@ -10,7 +10,8 @@
 
 #include "model/rates.h"
 
-static const double EFFICIENCY = 0.9;   /* of the rates of memory and caches, that kernels reach */
+static const double STREAMING =
+    1.45; /* of the rate of memory, that kernels reach: they stream for longer than it was measured */
 static const double OVERLAP_LOST = 0.7; /* of the shorter side                           */
 static const double START = 0.5e-6;     /* seconds: a call                               */
 static const double FORK = 5.0e-6;      /* seconds: waking the other threads             */
@@ -35,10 +36,10 @@ lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *w
     enum { MEMORY, L3, L2, LOADS, FMA, PACKING };
     lac_cost cost = {
         .levels = LAC_COST_LEVELS,
-        .level = {[MEMORY] = make_level("memory", "bytes", work->bytes, smaller(cores * rates->core, rates->memory),
+        .level = {[MEMORY] = make_level("memory", "bytes", work->bytes, STREAMING * smaller(cores * rates->core, rates->memory),
                                         "It would have to move fewer bytes: a sparser pattern, 16-bit weights, or more tokens "
                                         "for each reading of W."),
-                  [L3] = make_level("l3", "bytes", work->l3_bytes, cores * rates->l3,
+                  [L3] = make_level("l3", "bytes", work->l3_bytes, STREAMING * cores * rates->l3,
                                     "W is read again for every tile of tokens: tiles of more tokens or fewer weights would "
                                     "read it less often."),
                   [L2] = make_level("l2", "bytes", work->l2_bytes, busy_cores * rates->l2,
@@ -56,7 +57,7 @@ lac_cost lac_model_cpu_cost(const lac_device_info *device, const lac_cpu_work *w
     const lac_level *level = cost.level, *bound = level;
     for (int i = 1; i < LAC_COST_LEVELS; ++i)
         if (level[i].seconds > bound->seconds) bound = &level[i];
-    double feed = (level[MEMORY].seconds + level[L3].seconds) / EFFICIENCY;
+    double feed = level[MEMORY].seconds + level[L3].seconds;
     double busy = larger(larger(level[L2].seconds, level[LOADS].seconds), level[FMA].seconds) / work->reach;
     cost.bound = bound->name;
     cost.ceiling = bound->seconds;
