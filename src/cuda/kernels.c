@@ -5,6 +5,7 @@
 #include "cuda/fragment.h"
 #include "cuda/gather.h"
 #include "cuda/plain.h"
+#include "cuda/slide.h"
 #include "cuda/strict.h"
 #include "cuda/vector.h"
 #include "cuda/window.h"
@@ -87,6 +88,11 @@ const lac_kernel lac_cuda_kernels[] = {
                   "selected rows of X gathered into shared memory, wgmma.sp on two of four of them"),
      .config = &lac_cuda_gather_sparse_flow.flow,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_gather)},
+    {.info = INFO("cuda_f16_window", 0,
+                  1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_VNM | 1u << LAC_FAMILY_SHUFFLED,
+                  HALF_DTYPES, HALF_DTYPES, "X slides through shared memory, a short vector selects its inputs, mma.sync"),
+     .config = &lac_cuda_slide_flow,
+     FUNCTIONS_AND_WORKSPACE(lac_cuda_slide)},
     {.info = INFO("cuda_f16_stream", 0, 1u << LAC_FAMILY_ELEMENT, HALF_DTYPES, HALF_DTYPES,
                   "X and W streamed into shared memory, wgmma.sp on two of four inputs"),
      .config = &lac_cuda_stream_flow.flow,

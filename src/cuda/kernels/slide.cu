@@ -1,0 +1,430 @@
+/* slide.cu - fp16 and bf16 SpMM for short vectors of outputs (8 to 64 that share their inputs): X slides through shared memory
+ * and each vector selects its inputs on the way to registers.
+ *
+ * Y[LAC_TOKENS tokens][LAC_TILE_VECTORS vectors of LAC_WIDTH outputs] is a tile; blocks run over tiles (times parts of k) until
+ * none is left. One producer thread brings X by tensor copies in chunks of 64 inputs into a ring of LAC_RING chunks. A warp
+ * multiplies one vector by LAC_WARP_TOKENS tokens; its weights come straight from global memory, three steps in a ring of registers.
+ * A cluster of two blocks has neighbouring output tiles of the same tokens: each fetches half of the tokens for both.
+ *
+ *   warps 0-7   products by mma.sync: A 16 tokens x 16 selected inputs, B 16 inputs x 8 outputs, sums in registers
+ *   warp 8      one thread fetches X; warps 9-11 are there because registers are shared out by four warps
+ *   full[chunk]  its bytes;  empty[chunk]  the warps that compute, of every block of the cluster
+ *
+ * The ring, and a chunk in it (boxes of 64 tokens, 128-byte swizzle: piece p of row r, eight tokens, lies at p ^ (r & 7)):
+ *
+ *     | chunk i | chunk i+1 | ... | chunk i + RING - 1 |       | tokens 0-63: 64 rows x 128 bytes | tokens 64-127 | ...
+ *
+ * A step is 16 slots of a vector. Its inputs may lie in any chunk of the ring: which ones stand together was chosen when the
+ * weight was cut (slide_tile.c), so that eight rows of one ldmatrix lie in different banks. An entry of the index has in its low
+ * 16 bits the place of the row in the ring, in units of 16 bytes, counted from the tile's first chunk and with the swizzle; in
+ * bits 16-23 how many chunks more than before must have come before this step, and in bits 24-31 how many are not needed any more after it.
+ *
+ * Thread to data: lanes 0-7 say where slots 0-7 lie at the first eight of 16 tokens, 8-15 at the last eight; 16-31 the same of
+ * slots 8-15. Fragments of X are loaded LAC_AHEAD blocks of 16 tokens ahead, across steps.
+ *
+ * Preconditions: X feature-major, aligned as the tensor copies want it. The index and the weight are readable two steps past the end.
+ * Constants: LAC_WIDTH (8, 16, 24, 32, 64), LAC_TOKENS (64, 128, 256), LAC_WARP_TOKENS, LAC_RING, LAC_CLUSTER (1 or 2), LAC_PARTS
+ * (1: k is not split), and those of epilogue.cuh. Bottleneck: shared memory (gathered X, copies), beside it mma.sync. */
+#include "cluster.cuh"
+#include "epilogue.cuh"
+#include "gather_copy.cuh"
+#include "matrix_load.cuh"
+#include "mma.cuh"
+#include "pipeline.cuh"
+#include "slide_arguments.h"
+#include "tensor_copy.cuh"
+
+#define LAC_CHUNK 64                                        /* inputs */
+#define LAC_BOX (LAC_CHUNK * 128)                           /* 64 tokens of a chunk */
+#define LAC_CHUNK_BYTES (LAC_TOKENS / 64 * LAC_BOX)
+#define LAC_RING_BYTES (LAC_RING * LAC_CHUNK_BYTES)
+#define LAC_TOKEN_GROUPS (LAC_TOKENS / LAC_WARP_TOKENS)
+#define LAC_TILE_VECTORS (8 / LAC_TOKEN_GROUPS)
+#define LAC_BLOCKS (LAC_WARP_TOKENS / 16)
+#define LAC_EIGHTS (LAC_WIDTH / 8)                          /* of outputs */
+#define LAC_WORDS (2 * LAC_EIGHTS)                          /* of a step's weights in a lane */
+#define LAC_STEP_BYTES (LAC_WIDTH * 32)
+#define LAC_AHEAD 3
+#define LAC_ALL 0xffffffffu
+
+typedef float lac_sums[LAC_BLOCKS][LAC_EIGHTS][4];
+
+struct lac_item { /* what a block does next: a tile, a part of k */
+    int token_tile, output_tile, part, begin, end; /* chunks */
+};
+
+__device__ __forceinline__ bool lac_item_of(const lac_slide_args &args, int index, lac_item &item)
+{
+    const int columns = args.output_tiles / LAC_CLUSTER;
+    if (index >= columns * args.token_tiles * LAC_PARTS) return false;
+    item.part = index % LAC_PARTS;
+    index /= LAC_PARTS;
+    const int first = index / (args.band * args.token_tiles) * args.band, wide = min(columns - first, args.band);
+    index -= first * args.token_tiles;
+    item.token_tile = index / wide;
+    item.output_tile = (first + index % wide) * LAC_CLUSTER + (LAC_CLUSTER > 1 ? (int)lac_cluster_rank() : 0);
+    item.begin = (int)((i64)args.chunks * item.part / LAC_PARTS);
+    item.end = (int)((i64)args.chunks * (item.part + 1) / LAC_PARTS);
+    return true;
+}
+
+/* A chunk of a tile: its number, its place in the ring, and the parity of the round. */
+struct lac_place {
+    int number;
+    u32 slot, parity;
+};
+__device__ __forceinline__ void lac_place_next(lac_place &place)
+{
+    place.number++;
+    if (++place.slot == LAC_RING) place.slot = 0, place.parity ^= 1;
+}
+
+/* ---- products */
+
+/* What a warp has of a step: where the lane's row lies and the lane's weights. */
+struct lac_step {
+    u32 entry, w[LAC_WORDS];
+};
+
+__device__ __forceinline__ void lac_step_load(lac_step &step, const lac_slide_args &args, int number)
+{
+    const int lane = threadIdx.x & 31;
+    const u8 *w = args.weight + (i64)number * LAC_STEP_BYTES + lane * (LAC_WORDS < 4 ? 8 : 16);
+    asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];"
+                 : "=r"(step.entry)
+                 : "l"(args.index + (i64)number * 16 + (lane >> 4) * 8 + (lane & 7)));
+#pragma unroll
+    for (int i = 0; i + 4 <= LAC_WORDS; i += 4)
+        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(step.w[i]), "=r"(step.w[i + 1]), "=r"(step.w[i + 2]), "=r"(step.w[i + 3])
+                     : "l"(w + i * 128));
+#if LAC_WORDS % 4 == 2
+    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(step.w[LAC_WORDS - 2]), "=r"(step.w[LAC_WORDS - 1])
+                 : "l"(w + (LAC_WORDS - 2) * 128 - (LAC_WORDS < 4 ? 0 : lane * 8)));
+#endif
+}
+
+/* What a warp knows of the ring. */
+struct lac_ring {
+    u32 chunks, full, empty; /* shared addresses */
+    u32 origin, lane;        /* bytes: the tile's first chunk; this lane's piece of a row */
+    lac_place ready, freed;  /* the next chunk to wait for, and to give back */
+};
+
+__device__ __forceinline__ void lac_ring_wait(lac_ring &ring, u32 count)
+{
+    for (; count; count--) {
+        lac_barrier_wait(ring.full + 8 * ring.ready.slot, ring.ready.parity);
+        lac_place_next(ring.ready);
+    }
+    __syncwarp();
+}
+
+__device__ __forceinline__ void lac_ring_free(lac_ring &ring, u32 count)
+{
+    __syncwarp();
+    for (; count; count--) {
+        const u32 lane = threadIdx.x & 31;
+        if (LAC_CLUSTER > 1) {
+            if (lane < LAC_CLUSTER) lac_barrier_arrive_at(ring.empty + 8 * ring.freed.slot, lane);
+        } else if (lane == 0) {
+            lac_barrier_arrive(ring.empty + 8 * ring.freed.slot);
+        }
+        lac_place_next(ring.freed);
+    }
+    __syncwarp();
+}
+
+/* Waits for the chunks of a step and says where this lane's row lies at the warp's first tokens. */
+__device__ __forceinline__ u32 lac_step_begin(lac_ring &ring, u32 entry)
+{
+    lac_ring_wait(ring, entry >> 16 & 0xffu);
+    u32 at = (entry & 0xffffu) * 16 + ring.origin;
+    if (at >= LAC_RING_BYTES) at -= LAC_RING_BYTES;
+    return ring.chunks + (at ^ ring.lane);
+}
+
+template <int block> __device__ __forceinline__ void lac_fragment_load(u32 (&fragment)[4], u32 row)
+{
+    lac_load_turned<block / 4 * LAC_BOX>(fragment, row ^ (block % 4 * 32));
+}
+
+template <int block>
+__device__ __forceinline__ void lac_blocks(lac_sums &sum, u32 (&fragment)[4][4], const lac_step &now, u32 row, lac_ring &ring,
+                                           const lac_step &after, bool more, u32 &next)
+{
+    if (block + LAC_AHEAD == LAC_BLOCKS) next = more ? lac_step_begin(ring, after.entry) : row;
+    lac_fragment_load<(block + LAC_AHEAD) % LAC_BLOCKS>(fragment[(block + LAC_AHEAD) % 4],
+                                                        block + LAC_AHEAD < LAC_BLOCKS ? row : next);
+    const u32(&f)[4] = fragment[block % 4];
+#pragma unroll
+    for (int j = 0; j < LAC_EIGHTS; j++)
+        lac_mma_16x8x16<LAC_X_DTYPE>(sum[block][j], f[0], f[1], f[2], f[3], now.w[2 * j], now.w[2 * j + 1]);
+    if constexpr (block + 1 < LAC_BLOCKS) lac_blocks<block + 1>(sum, fragment, now, row, ring, after, more, next);
+}
+
+/* Adds the steps from `begin` to `end` to `sum`. */
+__device__ __forceinline__ void lac_stream(lac_sums &sum, const lac_slide_args &args, lac_ring &ring, int begin, int end)
+{
+    lac_step step[3];
+    u32 fragment[4][4];
+    if (begin >= end) return;
+    lac_step_load(step[0], args, begin);
+    lac_step_load(step[1], args, begin + 1);
+    u32 row = lac_step_begin(ring, step[0].entry), next = row;
+    lac_fragment_load<0>(fragment[0], row);
+    lac_fragment_load<1>(fragment[1], row);
+    lac_fragment_load<2>(fragment[2], row);
+    for (int number = begin; number < end; number += 3) {
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            if (number + i >= end) break;
+            lac_step_load(step[(i + 2) % 3], args, number + i + 2);
+            lac_blocks<0>(sum, fragment, step[i], row, ring, step[(i + 1) % 3], number + i + 1 < end, next);
+            lac_ring_free(ring, step[i].entry >> 24);
+            row = next;
+        }
+    }
+}
+
+/* ---- epilogue */
+
+/* Lane q of four gets the four words that the lanes have as number q, in their order. */
+__device__ __forceinline__ void lac_quad_transpose(u32 (&word)[4])
+{
+#pragma unroll
+    for (int step = 1; step <= 2; step *= 2) {
+        const bool upper = threadIdx.x & step;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int low = step == 1 ? 2 * i : i, high = low + step;
+            const u32 got = __shfl_xor_sync(LAC_ALL, upper ? word[low] : word[high], step);
+            word[low] = upper ? got : word[low];
+            word[high] = upper ? word[high] : got;
+        }
+    }
+}
+
+__device__ __forceinline__ u32 lac_pack(float low, float high)
+{
+    u32 result;
+#if LAC_Y_DTYPE == LAC_BF16
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+#else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
+#endif
+    return result;
+}
+
+#if LAC_Y_DTYPE != LAC_F32
+/* Whether this warp's part of a tile can be stored 16 bytes at a time. */
+__device__ __forceinline__ bool lac_part_is_whole(const lac_gpu_call &call, const int *output, int token)
+{
+    const bool aligned = ((u64)call.y | (u64)call.ldy * 2) % 16 == 0 && token + LAC_WARP_TOKENS <= call.m;
+#if LAC_Y_TOKEN_MAJOR
+    return LAC_EIGHTS % 4 == 0 && aligned && output[0] >= 0 && output[0] % 8 == 0 && output[LAC_WIDTH - 1] == output[0] + LAC_WIDTH - 1;
+#else
+    return aligned && output[LAC_WIDTH - 1] >= 0;
+#endif
+}
+
+__device__ __forceinline__ void lac_part_write_chunks(const lac_gpu_call &call, const lac_sums &sum, const int *output, int token)
+{
+    const int g = threadIdx.x >> 2 & 7, q = threadIdx.x & 3;
+#if LAC_Y_TOKEN_MAJOR /* a token's 32 outputs: four words of a lane, 16 bytes of each of four lanes */
+    u16 *y = (u16 *)call.y + (i64)(token + g) * call.ldy + output[0] + 8 * q;
+#pragma unroll
+    for (int b = 0; b < LAC_BLOCKS; b++)
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int j = 0; j + 4 <= LAC_EIGHTS; j += 4) {
+                u32 word[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) word[i] = lac_pack(sum[b][j + i][2 * h], sum[b][j + i][2 * h + 1]);
+                lac_quad_transpose(word);
+                *(uint4 *)(y + (i64)(b * 16 + h * 8) * call.ldy + j * 8) = make_uint4(word[0], word[1], word[2], word[3]);
+            }
+#else /* an output's 32 tokens */
+#pragma unroll
+    for (int j = 0; j < LAC_EIGHTS; j++) {
+        u16 *y = (u16 *)call.y + (i64)output[j * 8 + g] * call.ldy + token + 8 * q;
+#pragma unroll
+        for (int b = 0; b < LAC_BLOCKS; b += 2) {
+            u32 word[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                word[i] = lac_transpose_8x8(lac_pack(sum[b + (i >> 1)][j][2 * (i & 1)], sum[b + (i >> 1)][j][2 * (i & 1) + 1]));
+            lac_quad_transpose(word);
+            *(uint4 *)(y + b * 16) = make_uint4(word[0], word[1], word[2], word[3]);
+        }
+    }
+#endif
+}
+#endif
+
+/* This warp's tokens from `token` on, and its outputs, to Y. */
+__device__ __forceinline__ void lac_part_write(const lac_gpu_call &call, const int *output, int token, lac_sums &sum)
+{
+    const int g = threadIdx.x >> 2 & 7, q = threadIdx.x & 3;
+#pragma unroll
+    for (int j = 0; j < LAC_EIGHTS; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int place = output[j * 8 + 2 * q + e];
+            const float bias = place < 0 ? 0.0f : lac_bias(call, place);
+#pragma unroll
+            for (int b = 0; b < LAC_BLOCKS; b++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const int t = token + b * 16 + h * 8 + g;
+                    if (!LAC_HAS_RESIDUAL || (place >= 0 && t < call.m))
+                        sum[b][j][2 * h + e] = lac_finish(call, t, place, sum[b][j][2 * h + e], bias);
+                }
+        }
+#if LAC_Y_DTYPE != LAC_F32
+    if (lac_part_is_whole(call, output, token)) {
+        lac_part_write_chunks(call, sum, output, token);
+        return;
+    }
+#endif
+#pragma unroll
+    for (int j = 0; j < LAC_EIGHTS; j++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int place = output[j * 8 + 2 * q + e];
+#pragma unroll
+            for (int b = 0; b < LAC_BLOCKS; b++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const int t = token + b * 16 + h * 8 + g;
+                    if (place >= 0 && t < call.m) lac_store(call, t, place, sum[b][j][2 * h + e]);
+                }
+        }
+}
+
+/* ---- the two kinds of warps */
+
+__device__ __forceinline__ i64 lac_partial_at(const lac_slide_args &args, const lac_item &item, int part)
+{
+    const i64 tile = (i64)item.output_tile * args.token_tiles + item.token_tile;
+    return (tile * LAC_PARTS + part) * (LAC_BLOCKS * LAC_EIGHTS * 4 * 256) + threadIdx.x;
+}
+
+__device__ __forceinline__ void lac_tile_write(const lac_gpu_call &call, const lac_slide_args &args, const lac_item &item, lac_sums &sum)
+{
+    const int warp = threadIdx.x >> 5, vector = item.output_tile * LAC_TILE_VECTORS + warp / LAC_TOKEN_GROUPS;
+    const int token = item.token_tile * LAC_TOKENS + warp % LAC_TOKEN_GROUPS * LAC_WARP_TOKENS;
+    if (token < call.m) lac_part_write(call, args.output + (i64)vector * LAC_WIDTH, token, sum);
+}
+
+__device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_slide_args &args, u32 chunks, u32 full, u32 empty)
+{
+    const int warp = __shfl_sync(LAC_ALL, (int)threadIdx.x >> 5, 0);
+    lac_ring ring = {chunks, full, empty, 0, 0, {0, 0, 0}, {0, 0, 0}};
+    ring.lane = (threadIdx.x >> 3 & 1) * 16;
+    ring.chunks += warp % LAC_TOKEN_GROUPS * (LAC_WARP_TOKENS / 64 * LAC_BOX);
+    lac_item item;
+    for (int index = blockIdx.x / LAC_CLUSTER; lac_item_of(args, index, item); index += gridDim.x / LAC_CLUSTER) {
+        const int stream = (item.output_tile * LAC_TILE_VECTORS + warp / LAC_TOKEN_GROUPS) * LAC_PARTS + item.part;
+        lac_sums sum;
+#pragma unroll
+        for (int b = 0; b < LAC_BLOCKS; b++)
+#pragma unroll
+            for (int j = 0; j < LAC_EIGHTS; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) sum[b][j][i] = 0.0f;
+        lac_stream(sum, args, ring, args.first[stream], args.first[stream + 1]);
+        while (ring.freed.number < item.end - item.begin) { /* chunks in which this vector has nothing more */
+            if (ring.ready.number == ring.freed.number) lac_ring_wait(ring, 1);
+            lac_ring_free(ring, 1);
+        }
+        ring.ready = ring.freed;
+        ring.ready.number = ring.freed.number = 0;
+        ring.origin = ring.freed.slot * LAC_CHUNK_BYTES;
+#if LAC_PARTS > 1
+        const i64 at = lac_partial_at(args, item, item.part);
+#pragma unroll
+        for (int b = 0; b < LAC_BLOCKS; b++)
+#pragma unroll
+            for (int j = 0; j < LAC_EIGHTS; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) args.partial[at + ((b * LAC_EIGHTS + j) * 4 + i) * 256] = sum[b][j][i];
+#else
+        lac_tile_write(call, args, item, sum);
+#endif
+    }
+}
+
+/* X of all the block's tiles, one chunk after the other. */
+__device__ __forceinline__ void lac_produce(const lac_slide_args &args, const lac_tensor_map *map, u32 chunks, u32 full, u32 empty)
+{
+    enum { BOXES = LAC_TOKENS / 64 / LAC_CLUSTER };
+    const int rank = LAC_CLUSTER > 1 ? (int)lac_cluster_rank() : 0;
+    lac_place place = {0, 0, 1};
+    lac_item item;
+    for (int index = blockIdx.x / LAC_CLUSTER; lac_item_of(args, index, item); index += gridDim.x / LAC_CLUSTER)
+        for (int chunk = item.begin; chunk < item.end; chunk++) {
+            const u32 barrier = full + 8 * place.slot, to = chunks + place.slot * LAC_CHUNK_BYTES;
+            lac_barrier_wait(empty + 8 * place.slot, place.parity);
+            lac_barrier_expect(barrier, LAC_CHUNK_BYTES);
+#pragma unroll
+            for (int box = rank * BOXES; box < (rank + 1) * BOXES; box++)
+                lac_copy_tensor(to + box * LAC_BOX, map, item.token_tile * LAC_TOKENS + box * 64, chunk * LAC_CHUNK, barrier,
+                                (1u << LAC_CLUSTER) - 1);
+            lac_place_next(place);
+        }
+}
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+    lac_slide(const lac_gpu_call call, const lac_slide_args args, const __grid_constant__ lac_tensor_map map)
+{
+    extern __shared__ __align__(1024) u8 memory[];
+    __shared__ __align__(8) u64 barriers[2 * LAC_RING];
+    const u32 chunks = lac_shared_address(memory), full = lac_shared_address(barriers), empty = full + 8 * LAC_RING;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < LAC_RING; i++) {
+            lac_barrier_init(full + 8 * i, 1);
+            lac_barrier_init(empty + 8 * i, 8 * LAC_CLUSTER);
+        }
+        lac_barrier_init_fence();
+    }
+    __syncthreads();
+#if LAC_CLUSTER > 1
+    lac_cluster_sync();
+#endif
+    if (threadIdx.x >= 256) {
+        lac_registers_fewer<40>();
+        if (threadIdx.x == 256) lac_produce(args, &map, chunks, full, empty);
+    } else {
+        lac_registers_more<232>();
+        lac_consume(call, args, chunks, full, empty);
+    }
+#if LAC_CLUSTER > 1
+    __syncwarp();
+    lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */
+#endif
+}
+
+#if LAC_PARTS > 1
+/* Adds the parts of a tile in their order. A block a tile, threads as the warps that compute above. */
+extern "C" __global__ void __launch_bounds__(256) lac_slide_reduce(const lac_gpu_call call, const lac_slide_args args)
+{
+    lac_item item;
+    item.output_tile = blockIdx.x / args.token_tiles;
+    item.token_tile = blockIdx.x % args.token_tiles;
+    lac_sums sum;
+#pragma unroll
+    for (int b = 0; b < LAC_BLOCKS; b++)
+#pragma unroll
+        for (int j = 0; j < LAC_EIGHTS; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                sum[b][j][i] = 0.0f;
+                for (int part = 0; part < LAC_PARTS; part++)
+                    sum[b][j][i] += args.partial[lac_partial_at(args, item, part) + ((b * LAC_EIGHTS + j) * 4 + i) * 256];
+            }
+    lac_tile_write(call, args, item, sum);
+}
+#endif

@@ -1,0 +1,128 @@
+/* slide_shape.c - which tile, ring, cluster and split of k kernels/slide.cu runs with: every candidate is asked what it
+ * costs. */
+#include "cuda/slide_shape.h"
+
+#include <math.h>
+
+#include "core/dtype.h"
+#include "format/weight.h"
+
+enum { MOST_RING = 64, MOST_PARTS = 8, LEAST_HEIGHT = 5, STATIC_BYTES = 2048, MOST_PREFETCH = 4 };
+
+/* Tensor cores by mma.sync, of the rate of wgmma. */
+static const double MMA_SHARE = 0.6;
+/* A tile's epilogue and the first step of its streams; the first chunks of a block. */
+static const double TILE_SECONDS = 2.0e-6, FILL_SECONDS = 3.0e-6;
+static const double EFFICIENCY = 0.85;
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Inputs that a row group reads at most. */
+static int64_t inputs_of(const lac_weight *w)
+{
+    const lac_geometry *g = &w->geometry;
+    int64_t most = g->selected * g->unit_k;
+    return most < g->k ? most : g->k;
+}
+
+uint64_t lac_slide_turned_bytes(const lac_problem *problem)
+{
+    return (uint64_t)lac_slide_turned_ld(problem) * (uint64_t)problem->weight->k_in * 2;
+}
+
+/* How much longer the gathered reads take for rows that meet in a bank: what a simulation of slide_tile.c gave for windows of
+ * N of 32, by the inputs that a horizon holds. */
+static double conflicts(const lac_slide_shape *s, double density)
+{
+    double choice = density * s->horizon * LAC_SLIDE_CHUNK;
+    return 1.0 + 2.4 / sqrt(choice < 8.0 ? 8.0 : choice);
+}
+
+static lac_cost cost_of(const lac_problem *problem, const lac_slide_shape *s)
+{
+    const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
+    const lac_plan_options *o = &problem->options;
+    double k_in = (double)problem->weight->k_in, inputs = (double)inputs_of(problem->weight);
+    double vectors = (double)s->output_tiles * lac_slide_tile_vectors(s),
+           tiles = (double)s->token_tiles * (double)s->output_tiles;
+    double steps = vectors * ceil(inputs / LAC_SLIDE_SLOTS), blocks = steps * (double)s->token_tiles * s->tokens / 16.0;
+    double x_copies = tiles * (double)s->chunks * (double)lac_slide_chunk_bytes(s);
+    double w_copies =
+        steps * (double)s->token_tiles * (double)(s->tokens / s->warp_tokens) * (double)(lac_slide_step_bytes(s) + 64);
+    double x_bytes = (double)problem->m * k_in * 2.0, w_bytes = steps * (double)lac_slide_step_bytes(s);
+    double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
+    double partial = s->parts > 1 ? vectors * s->width * (double)s->token_tiles * s->tokens * s->parts * 4.0 : 0.0;
+    bool turns = o->x_layout == LAC_LAYOUT_TOKEN_MAJOR || problem->m % 8;
+    double turned = turns ? 2.0 * (double)lac_slide_turned_bytes(problem) : 0.0;
+    double clusters = floor((double)rates->multiprocessors / s->cluster),
+           waves = ceil(tiles * s->parts / s->cluster / clusters);
+    lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
+                         .l2_bytes = x_copies / s->cluster + w_copies,
+                         .shared_bytes = blocks * 512.0 * conflicts(s, inputs / fmax(k_in, 1.0)) + x_copies + 2.0 * w_copies,
+                         .instructions = blocks * (s->width / 8 + 4) + steps * (double)s->token_tiles * 60.0,
+                         .mma_flops = blocks * 16.0 * 16.0 * s->width * 2.0 / MMA_SHARE,
+                         .blocks = tiles * s->parts,
+                         .blocks_at_once = clusters * s->cluster,
+                         .fill_seconds = turned / rates->memory + waves * TILE_SECONDS + FILL_SECONDS,
+                         .efficiency = EFFICIENCY,
+                         .launches = 1 + turns + (s->parts > 1)};
+    return lac_model_gpu_cost(rates, &work);
+}
+
+/* ---- candidates */
+
+static bool complete(const lac_problem *problem, lac_slide_shape *s)
+{
+    const lac_geometry *g = &problem->weight->geometry;
+    s->pieces = (int)ceil_div(g->unit_n, s->width);
+    s->rows = (int)ceil_div(g->unit_n, s->pieces);
+    s->vectors = g->row_groups * s->pieces;
+    s->chunks = ceil_div(problem->weight->k_in, LAC_SLIDE_CHUNK);
+    s->token_tiles = ceil_div(problem->m, s->tokens);
+    s->output_tiles = ceil_div(ceil_div(s->vectors, lac_slide_tile_vectors(s)), s->cluster) * s->cluster;
+    int64_t room = (lac_cuda_target_of(problem->device)->shared_per_block - STATIC_BYTES) / (unsigned)lac_slide_chunk_bytes(s);
+    s->ring = room < MOST_RING ? (int)room : MOST_RING;
+    s->horizon = s->ring - (s->ring / 3 < MOST_PREFETCH ? s->ring / 3 : MOST_PREFETCH);
+    if (s->ring < 3) return false;
+    int64_t steps = ceil_div(inputs_of(problem->weight), LAC_SLIDE_SLOTS) + 2 * (s->chunks / s->horizon) + 4 * s->parts;
+    s->most_steps = s->output_tiles * lac_slide_tile_vectors(s) * steps;
+    int64_t turned = ceil_div(problem->weight->k_in, 64) * (lac_slide_turned_ld(problem) / 64); /* blocks of turn.cu */
+    return turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
+           s->output_tiles * lac_slide_tile_vectors(s) * s->width < INT32_MAX / MOST_PARTS && s->most_steps < INT32_MAX;
+}
+
+static void consider(const lac_problem *problem, lac_slide_shape shape, bool *found, lac_slide_shape *best, lac_cost *cost)
+{
+    for (shape.parts = 1; shape.parts <= MOST_PARTS; ++shape.parts) {
+        if (!complete(problem, &shape) || (shape.parts > 1 && shape.parts > shape.chunks)) return;
+        lac_cost now = cost_of(problem, &shape);
+        if (*found && now.seconds >= cost->seconds) continue;
+        *best = shape;
+        *cost = now;
+        *found = true;
+    }
+}
+
+bool lac_slide_shape_make(const lac_problem *problem, lac_slide_shape *out, lac_cost *cost)
+{
+    /* Outputs of a vector, tokens of a tile and of a warp. Sums take width * warp tokens / 32 registers, at most 128. */
+    static const struct {
+        int width, tokens, warp_tokens;
+    } tiles[] = {{64, 128, 64},  {64, 64, 64},   {32, 128, 128}, {32, 64, 64},  {24, 128, 128}, {24, 64, 64},
+                 {16, 256, 256}, {16, 128, 128}, {16, 64, 64},   {8, 256, 256}, {8, 128, 128},  {8, 64, 64}};
+    const lac_geometry *g = &problem->weight->geometry;
+    if (problem->m == 0 || g->n == 0 || problem->weight->k_in == 0 || problem->weight->pattern.family == LAC_FAMILY_ELEMENT ||
+        g->unit_n < LEAST_HEIGHT)
+        return false;
+    bool found = false;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i) {
+        if (tiles[i].width - 8 >= g->unit_n && tiles[i].width > 8 && tiles[i].width != 64) continue; /* a shorter one does */
+        if (tiles[i].width == 64 && g->unit_n <= 32) continue;
+        for (int cluster = tiles[i].tokens >= 128 ? 2 : 1; cluster >= 1; --cluster) {
+            lac_slide_shape shape = {
+                .width = tiles[i].width, .tokens = tiles[i].tokens, .warp_tokens = tiles[i].warp_tokens, .cluster = cluster};
+            consider(problem, shape, &found, out, cost);
+        }
+    }
+    return found;
+}

@@ -1,0 +1,38 @@
+/* slide_shape.h - how kernels/slide.cu cuts a problem: its compile-time constants and what follows from them. slide.c and
+ * slide_tile.c ask it. */
+#ifndef LAC_CUDA_SLIDE_SHAPE_H
+#define LAC_CUDA_SLIDE_SHAPE_H
+
+#include "cuda/runtime.h"
+
+enum { LAC_SLIDE_CHUNK = 64, LAC_SLIDE_SLOTS = 16, LAC_SLIDE_WARPS = 8, LAC_SLIDE_RESIDUES = 8 };
+
+typedef struct lac_slide_shape {
+    int width;                         /* outputs of a vector, padding included: 8, 16, 24, 32 or 64       */
+    int tokens, warp_tokens;           /* of a tile and of a warp                                          */
+    int ring;                          /* chunks of X in shared memory                                     */
+    int horizon;                       /* chunks over which a step may choose its inputs; less than `ring` */
+    int cluster, parts;                /* parts of k                                                       */
+    int rows;                          /* outputs of a vector; the last of a row group may have fewer      */
+    int pieces;                        /* vectors of a row group                                           */
+    int64_t vectors;                   /* of W, padding not counted                                        */
+    int64_t chunks;                    /* of X                                                             */
+    int64_t token_tiles, output_tiles; /* the latter a multiple of cluster                       */
+    int64_t most_steps;                /* of all streams together                                */
+} lac_slide_shape;
+
+static inline int lac_slide_tile_vectors(const lac_slide_shape *s) { return LAC_SLIDE_WARPS * s->warp_tokens / s->tokens; }
+static inline int64_t lac_slide_step_bytes(const lac_slide_shape *s) { return s->width * LAC_SLIDE_SLOTS * 2; }
+static inline int64_t lac_slide_chunk_bytes(const lac_slide_shape *s) { return s->tokens * LAC_SLIDE_CHUNK * 2; }
+static inline unsigned lac_slide_shared(const lac_slide_shape *s) { return (unsigned)(s->ring * lac_slide_chunk_bytes(s)); }
+static inline int64_t lac_slide_first_chunk(const lac_slide_shape *s, int part) { return s->chunks * part / s->parts; }
+
+/* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes. A feature-major X of the
+ * caller's that is aligned itself is read where it is. */
+static inline int64_t lac_slide_turned_ld(const lac_problem *problem) { return (problem->m + 63) / 64 * 64; }
+uint64_t lac_slide_turned_bytes(const lac_problem *problem);
+
+/* The shape that the model likes best; false when the kernel cannot take the problem. */
+bool lac_slide_shape_make(const lac_problem *problem, lac_slide_shape *out, lac_cost *cost);
+
+#endif
