@@ -84,6 +84,27 @@ lac_status lac_cuda_launch_on(const lac_device *device, const lac_cuda_launch *l
     return status;
 }
 
+/* The driver encodes it on the host alone, but wants a context all the same. */
+lac_status lac_cuda_tensor_map_make(const lac_device *device, const lac_cuda_boxes *boxes, lac_cuda_tensor_map *out)
+{
+    enum { FLOAT16 = 6, BFLOAT16 = 9, NO_INTERLEAVE = 0, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
+    const lac_cuda_driver *driver = lac_cuda_state_of(device)->driver;
+    uint64_t sizes[2] = {(uint64_t)boxes->columns, (uint64_t)boxes->rows}, strides[1] = {(uint64_t)boxes->ld * 2};
+    unsigned box[2] = {boxes->across, boxes->down}, steps[2] = {1, 1};
+    bool entered;
+    lac_status status = lac_cuda_enter(device, "tensor map", &entered);
+    if (status) return status;
+    if (!driver->cuTensorMapEncodeTiled)
+        status = lac_fail(LAC_STATUS_DEVICE, "the driver is too old for tensor copies: it has no cuTensorMapEncodeTiled");
+    else
+        status = lac_cuda_check(driver->cuTensorMapEncodeTiled(out, boxes->dtype == LAC_DTYPE_BF16 ? BFLOAT16 : FLOAT16, 2,
+                                                               (void *)(uintptr_t)boxes->data, sizes, strides, box, steps,
+                                                               NO_INTERLEAVE, SWIZZLE_128, PROMOTE_256, FILL_ZEROS),
+                                "tensor map");
+    lac_cuda_leave(device, entered);
+    return status;
+}
+
 /* ---- timing */
 
 static lac_status time_between(const lac_cuda_driver *driver, lac_cu_event from, lac_cu_event to, lac_cu_stream stream,

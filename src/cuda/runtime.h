@@ -38,6 +38,21 @@ typedef struct lac_cuda_launch {
  * pointers to the kernel's parameters, as cuLaunchKernel takes them. */
 lac_status lac_cuda_launch_on(const lac_device *device, const lac_cuda_launch *launch, void *stream, void **parameters);
 
+/* A matrix of 16-bit elements for the copy engine, which takes boxes of it with the 128-byte swizzle (tensor_copy.cuh): data
+ * and rows aligned to 16 bytes. What lies outside is zero. */
+typedef struct lac_cuda_boxes {
+    const void *data;
+    lac_dtype dtype;           /* fp16 or bf16 */
+    int64_t columns, rows, ld; /* elements */
+    unsigned across, down;     /* columns (at most 64) and rows of a box */
+} lac_cuda_boxes;
+
+typedef struct lac_cuda_tensor_map {
+    _Alignas(64) uint64_t opaque[16];
+} lac_cuda_tensor_map;
+
+lac_status lac_cuda_tensor_map_make(const lac_device *device, const lac_cuda_boxes *boxes, lac_cuda_tensor_map *out);
+
 /* The first parameter of every kernel: the caller's arguments. Checks that x, y, c, bias and workspace are device memory of
  * this GPU, and says which one is not. */
 lac_status lac_cuda_call_make(const lac_problem *problem, const lac_call *call, lac_gpu_call *out);

@@ -28,11 +28,6 @@ typedef struct turn_args {
     int64_t ld;
 } turn_args;
 
-/* What the driver encodes for tensor_copy.cuh: 128 bytes. */
-typedef struct tensor_map {
-    _Alignas(64) uint64_t opaque[16];
-} tensor_map;
-
 static bool shape_of(const lac_problem *problem, lac_slide_shape *shape, lac_cost *cost)
 {
     lac_cost unused;
@@ -65,6 +60,7 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_TOKENS", s->tokens);
     lac_cuda_request_define(request, "LAC_WARP_TOKENS", s->warp_tokens);
     lac_cuda_request_define(request, "LAC_RING", s->ring);
+    lac_cuda_request_define(request, "LAC_DEPTH", LAC_SLIDE_DEPTH);
     lac_cuda_request_define(request, "LAC_CLUSTER", s->cluster);
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
 }
@@ -118,7 +114,7 @@ static lac_status load_programs(const lac_problem *problem, slide_state *state)
 
 static lac_status upload(const lac_device *device, const lac_slide_tiled *t, slide_state *state)
 {
-    uint64_t steps = (uint64_t)t->step_count + LAC_SLIDE_PAST_END;
+    uint64_t steps = (uint64_t)t->step_count;
     lac_status status = lac_cuda_upload(device, "steps of the weight", t->weight,
                                         steps * (uint64_t)lac_slide_step_bytes(&state->shape), &state->weight);
     if (!status)
@@ -184,29 +180,12 @@ static lac_status turn_x(const lac_problem *problem, const slide_state *state, v
     return lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){gpu_call, &turn});
 }
 
-/* X for the copy engine: boxes of a chunk's inputs x 64 tokens. */
-static lac_status map_x(const lac_problem *problem, const void *x, int64_t ldx, tensor_map *map)
-{
-    enum { FLOAT16 = 6, BFLOAT16 = 9, NO_INTERLEAVE = 0, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
-    const lac_cuda_driver *driver = lac_cuda_driver_get(NULL);
-    if (!driver || !driver->cuTensorMapEncodeTiled)
-        return lac_fail(LAC_STATUS_DEVICE, "the driver knows no tensor copies (cuTensorMapEncodeTiled)");
-    uint64_t sizes[2] = {(uint64_t)problem->m, (uint64_t)problem->weight->k_in}, strides[1] = {(uint64_t)ldx * 2};
-    unsigned box[2] = {64, LAC_SLIDE_CHUNK}, steps[2] = {1, 1};
-    int type = problem->options.x_dtype == LAC_DTYPE_BF16 ? BFLOAT16 : FLOAT16;
-    int result = driver->cuTensorMapEncodeTiled(map, type, 2, (void *)(uintptr_t)x, sizes, strides, box, steps, NO_INTERLEAVE,
-                                                SWIZZLE_128, PROMOTE_256, FILL_ZEROS);
-    return result ? lac_fail(LAC_STATUS_DEVICE, "cuTensorMapEncodeTiled takes no X of %lld x %lld: error %d",
-                             (long long)problem->m, (long long)problem->weight->k_in, result)
-                  : LAC_STATUS_OK;
-}
-
 lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
 {
     const slide_state *state = opaque;
     const lac_slide_shape *s = &state->shape;
     lac_gpu_call gpu_call;
-    tensor_map map;
+    lac_cuda_tensor_map map;
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
     unsigned char *workspace = (unsigned char *)(((uintptr_t)gpu_call.workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
@@ -230,8 +209,14 @@ lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque
                                .shared_bytes = lac_slide_shared(s),
                                .cluster = (unsigned)s->cluster};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
-    status =
-        as_is ? map_x(problem, gpu_call.x, gpu_call.ldx, &map) : map_x(problem, workspace, lac_slide_turned_ld(problem), &map);
+    lac_cuda_boxes boxes = {.data = as_is ? gpu_call.x : workspace,
+                            .dtype = problem->options.x_dtype,
+                            .columns = problem->m,
+                            .rows = problem->weight->k_in,
+                            .ld = as_is ? gpu_call.ldx : lac_slide_turned_ld(problem),
+                            .across = 64,
+                            .down = LAC_SLIDE_CHUNK};
+    status = lac_cuda_tensor_map_make(problem->device, &boxes, &map);
     if (!status && !as_is) status = turn_x(problem, state, call->stream, &gpu_call, workspace);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
     if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);

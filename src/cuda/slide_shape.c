@@ -80,7 +80,8 @@ static bool complete(const lac_problem *problem, lac_slide_shape *s)
     s->chunks = ceil_div(problem->weight->k_in, LAC_SLIDE_CHUNK);
     s->token_tiles = ceil_div(problem->m, s->tokens);
     s->output_tiles = ceil_div(ceil_div(s->vectors, lac_slide_tile_vectors(s)), s->cluster) * s->cluster;
-    int64_t room = (lac_cuda_target_of(problem->device)->shared_per_block - STATIC_BYTES) / (unsigned)lac_slide_chunk_bytes(s);
+    int64_t room = (lac_cuda_target_of(problem->device)->shared_per_block - STATIC_BYTES - lac_slide_depth_bytes(s)) /
+                   lac_slide_chunk_bytes(s);
     s->ring = room < MOST_RING ? (int)room : MOST_RING;
     s->horizon = s->ring - (s->ring / 3 < MOST_PREFETCH ? s->ring / 3 : MOST_PREFETCH);
     if (s->ring < 3) return false;

@@ -5,7 +5,7 @@
 
 #include "cuda/runtime.h"
 
-enum { LAC_SLIDE_CHUNK = 64, LAC_SLIDE_SLOTS = 16, LAC_SLIDE_WARPS = 8, LAC_SLIDE_RESIDUES = 8 };
+enum { LAC_SLIDE_CHUNK = 64, LAC_SLIDE_SLOTS = 16, LAC_SLIDE_WARPS = 8, LAC_SLIDE_RESIDUES = 8, LAC_SLIDE_DEPTH = 4 };
 
 typedef struct lac_slide_shape {
     int width;                         /* outputs of a vector, padding included: 8, 16, 24, 32 or 64       */
@@ -24,7 +24,15 @@ typedef struct lac_slide_shape {
 static inline int lac_slide_tile_vectors(const lac_slide_shape *s) { return LAC_SLIDE_WARPS * s->warp_tokens / s->tokens; }
 static inline int64_t lac_slide_step_bytes(const lac_slide_shape *s) { return s->width * LAC_SLIDE_SLOTS * 2; }
 static inline int64_t lac_slide_chunk_bytes(const lac_slide_shape *s) { return s->tokens * LAC_SLIDE_CHUNK * 2; }
-static inline unsigned lac_slide_shared(const lac_slide_shape *s) { return (unsigned)(s->ring * lac_slide_chunk_bytes(s)); }
+/* Steps on their way, of all warps. */
+static inline int64_t lac_slide_depth_bytes(const lac_slide_shape *s)
+{
+    return LAC_SLIDE_WARPS * LAC_SLIDE_DEPTH * (lac_slide_step_bytes(s) + 128);
+}
+static inline unsigned lac_slide_shared(const lac_slide_shape *s)
+{
+    return (unsigned)(s->ring * lac_slide_chunk_bytes(s) + lac_slide_depth_bytes(s));
+}
 static inline int64_t lac_slide_first_chunk(const lac_slide_shape *s, int part) { return s->chunks * part / s->parts; }
 
 /* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes. A feature-major X of the

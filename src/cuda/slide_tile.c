@@ -286,7 +286,7 @@ static lac_status allocate_steps(const lac_slide_shape *s, lac_slide_tiled *out)
 {
     for (int64_t i = 0; i < out->streams; ++i) out->first[i + 1] += out->first[i];
     out->step_count = out->first[out->streams];
-    uint64_t steps = (uint64_t)out->step_count + LAC_SLIDE_PAST_END, bytes = steps * (uint64_t)lac_slide_step_bytes(s);
+    uint64_t steps = (uint64_t)out->step_count, bytes = steps * (uint64_t)lac_slide_step_bytes(s);
     out->weight = lac_allocate_zeroed(bytes);
     out->index = lac_allocate_zeroed(steps * SLOTS * sizeof *out->index);
     return out->weight && out->index ? LAC_STATUS_OK : lac_fail_memory("steps of the weight", bytes);

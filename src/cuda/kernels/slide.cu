@@ -3,7 +3,7 @@
  *
  * Y[LAC_TOKENS tokens][LAC_TILE_VECTORS vectors of LAC_WIDTH outputs] is a tile; blocks run over tiles (times parts of k) until
  * none is left. One producer thread brings X by tensor copies in chunks of 64 inputs into a ring of LAC_RING chunks. A warp
- * multiplies one vector by LAC_WARP_TOKENS tokens; its weights come straight from global memory, three steps in a ring of registers.
+ * multiplies one vector by LAC_WARP_TOKENS tokens; it copies its weights for itself, by cp.async LAC_DEPTH steps ahead.
  * A cluster of two blocks has neighbouring output tiles of the same tokens: each fetches half of the tokens for both.
  *
  *   warps 0-7   products by mma.sync: A 16 tokens x 16 selected inputs, B 16 inputs x 8 outputs, sums in registers
@@ -22,8 +22,8 @@
  * Thread to data: lanes 0-7 say where slots 0-7 lie at the first eight of 16 tokens, 8-15 at the last eight; 16-31 the same of
  * slots 8-15. Fragments of X are loaded LAC_AHEAD blocks of 16 tokens ahead, across steps.
  *
- * Preconditions: X feature-major, aligned as the tensor copies want it. The index and the weight are readable two steps past the end.
- * Constants: LAC_WIDTH (8, 16, 24, 32, 64), LAC_TOKENS (64, 128, 256), LAC_WARP_TOKENS, LAC_RING, LAC_CLUSTER (1 or 2), LAC_PARTS
+ * Preconditions: X feature-major, aligned as the tensor copies want it.
+ * Constants: LAC_WIDTH (8, 16, 24, 32, 64), LAC_TOKENS (64, 128, 256), LAC_WARP_TOKENS, LAC_RING, LAC_DEPTH, LAC_CLUSTER (1 or 2), LAC_PARTS
  * (1: k is not split), and those of epilogue.cuh. Bottleneck: shared memory (gathered X, copies), beside it mma.sync. */
 #include "cluster.cuh"
 #include "epilogue.cuh"
@@ -31,6 +31,7 @@
 #include "matrix_load.cuh"
 #include "mma.cuh"
 #include "pipeline.cuh"
+#include "shared_access.cuh"
 #include "slide_arguments.h"
 #include "tensor_copy.cuh"
 
@@ -81,33 +82,53 @@ __device__ __forceinline__ void lac_place_next(lac_place &place)
 
 /* ---- products */
 
-/* What a warp has of a step: where the lane's row lies and the lane's weights. */
+/* A lane's weights of a step, and where its row lies. */
 struct lac_step {
     u32 entry, w[LAC_WORDS];
 };
 
-__device__ __forceinline__ void lac_step_load(lac_step &step, const lac_slide_args &args, int number)
+/* A warp's place for steps on their way: each lane copies what it will use itself. */
+#define LAC_STEP_PLACE (LAC_STEP_BYTES + 128)
+
+/* Starts the copies of step `number`, unless the stream ends before it. */
+__device__ __forceinline__ void lac_step_fetch(const lac_slide_args &args, u32 steps, int number, int end)
 {
     const int lane = threadIdx.x & 31;
-    const u8 *w = args.weight + (i64)number * LAC_STEP_BYTES + lane * (LAC_WORDS < 4 ? 8 : 16);
-    asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];"
-                 : "=r"(step.entry)
-                 : "l"(args.index + (i64)number * 16 + (lane >> 4) * 8 + (lane & 7)));
+    if (number < end) {
+        const u32 to = steps + (u32)number % LAC_DEPTH * LAC_STEP_PLACE;
+        const u8 *from = args.weight + (i64)number * LAC_STEP_BYTES;
 #pragma unroll
-    for (int i = 0; i + 4 <= LAC_WORDS; i += 4)
-        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(step.w[i]), "=r"(step.w[i + 1]), "=r"(step.w[i + 2]), "=r"(step.w[i + 3])
-                     : "l"(w + i * 128));
+        for (int i = 0; i + 512 <= LAC_STEP_BYTES; i += 512) lac_copy_16<0>(to + i + lane * 16, from + i + lane * 16);
 #if LAC_WORDS % 4 == 2
-    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-                 : "=r"(step.w[LAC_WORDS - 2]), "=r"(step.w[LAC_WORDS - 1])
-                 : "l"(w + (LAC_WORDS - 2) * 128 - (LAC_WORDS < 4 ? 0 : lane * 8)));
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to + LAC_STEP_BYTES - 256 + lane * 8),
+                     "l"(from + LAC_STEP_BYTES - 256 + lane * 8)
+                     : "memory");
+#endif
+        lac_copy_4<0>(to + LAC_STEP_BYTES + lane * 4, args.index + (i64)number * 16 + (lane >> 4) * 8 + (lane & 7));
+    }
+    lac_copy_commit();
+}
+
+__device__ __forceinline__ void lac_step_load(lac_step &step, u32 steps, int number)
+{
+    const int lane = threadIdx.x & 31;
+    const u32 from = steps + (u32)number % LAC_DEPTH * LAC_STEP_PLACE;
+    step.entry = lac_shared_load(from + LAC_STEP_BYTES + lane * 4);
+#pragma unroll
+    for (int i = 0; i + 4 <= LAC_WORDS; i += 4) {
+        const uint4 four = lac_shared_load_16(from + i * 128 + lane * 16);
+        step.w[i] = four.x, step.w[i + 1] = four.y, step.w[i + 2] = four.z, step.w[i + 3] = four.w;
+    }
+#if LAC_WORDS % 4 == 2
+    const uint2 two = lac_shared_load_8(from + LAC_STEP_BYTES - 256 + lane * 8);
+    step.w[LAC_WORDS - 2] = two.x, step.w[LAC_WORDS - 1] = two.y;
 #endif
 }
 
 /* What a warp knows of the ring. */
 struct lac_ring {
-    u32 chunks, full, empty; /* shared addresses */
+    u32 chunks, full, empty; /* shared addresses                */
+    u32 steps;               /* shared address of this warp's steps on their way */
     u32 origin, lane;        /* bytes: the tile's first chunk; this lane's piece of a row */
     lac_place ready, freed;  /* the next chunk to wait for, and to give back */
 };
@@ -150,10 +171,15 @@ template <int block> __device__ __forceinline__ void lac_fragment_load(u32 (&fra
     lac_load_turned<block / 4 * LAC_BOX>(fragment, row ^ (block % 4 * 32));
 }
 
+/* The products of a step, block by block. In between the next step's weights are fetched, and the rows of its first blocks. */
 template <int block>
 __device__ __forceinline__ void lac_blocks(lac_sums &sum, u32 (&fragment)[4][4], const lac_step &now, u32 row, lac_ring &ring,
-                                           const lac_step &after, bool more, u32 &next)
+                                           lac_step &after, int number, bool more, u32 &next)
 {
+    if (block == 0 && more) {
+        lac_copy_wait<LAC_DEPTH - 1>();
+        lac_step_load(after, ring.steps, number + 1);
+    }
     if (block + LAC_AHEAD == LAC_BLOCKS) next = more ? lac_step_begin(ring, after.entry) : row;
     lac_fragment_load<(block + LAC_AHEAD) % LAC_BLOCKS>(fragment[(block + LAC_AHEAD) % 4],
                                                         block + LAC_AHEAD < LAC_BLOCKS ? row : next);
@@ -161,27 +187,34 @@ __device__ __forceinline__ void lac_blocks(lac_sums &sum, u32 (&fragment)[4][4],
 #pragma unroll
     for (int j = 0; j < LAC_EIGHTS; j++)
         lac_mma_16x8x16<LAC_X_DTYPE>(sum[block][j], f[0], f[1], f[2], f[3], now.w[2 * j], now.w[2 * j + 1]);
-    if constexpr (block + 1 < LAC_BLOCKS) lac_blocks<block + 1>(sum, fragment, now, row, ring, after, more, next);
+    if constexpr (block + 1 < LAC_BLOCKS) lac_blocks<block + 1>(sum, fragment, now, row, ring, after, number, more, next);
 }
 
-/* Adds the steps from `begin` to `end` to `sum`. */
+/* Starts the copies of a stream's first steps. */
+__device__ __forceinline__ void lac_stream_fetch(const lac_slide_args &args, const lac_ring &ring, int begin, int end)
+{
+#pragma unroll
+    for (int i = 0; i < LAC_DEPTH; i++) lac_step_fetch(args, ring.steps, begin + i, end);
+}
+
+/* Adds the steps from `begin` to `end`, whose first ones are on their way, to `sum`. */
 __device__ __forceinline__ void lac_stream(lac_sums &sum, const lac_slide_args &args, lac_ring &ring, int begin, int end)
 {
-    lac_step step[3];
+    lac_step step[2];
     u32 fragment[4][4];
     if (begin >= end) return;
-    lac_step_load(step[0], args, begin);
-    lac_step_load(step[1], args, begin + 1);
+    lac_copy_wait<LAC_DEPTH - 1>();
+    lac_step_load(step[0], ring.steps, begin);
     u32 row = lac_step_begin(ring, step[0].entry), next = row;
     lac_fragment_load<0>(fragment[0], row);
     lac_fragment_load<1>(fragment[1], row);
     lac_fragment_load<2>(fragment[2], row);
-    for (int number = begin; number < end; number += 3) {
+    for (int number = begin; number < end; number += 2) {
 #pragma unroll
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 2; i++) {
             if (number + i >= end) break;
-            lac_step_load(step[(i + 2) % 3], args, number + i + 2);
-            lac_blocks<0>(sum, fragment, step[i], row, ring, step[(i + 1) % 3], number + i + 1 < end, next);
+            lac_step_fetch(args, ring.steps, number + i + LAC_DEPTH, end);
+            lac_blocks<0>(sum, fragment, step[i], row, ring, step[i ^ 1], number + i, number + i + 1 < end, next);
             lac_ring_free(ring, step[i].entry >> 24);
             row = next;
         }
@@ -319,15 +352,31 @@ __device__ __forceinline__ void lac_tile_write(const lac_gpu_call &call, const l
     if (token < call.m) lac_part_write(call, args.output + (i64)vector * LAC_WIDTH, token, sum);
 }
 
+/* The steps of a warp's stream. */
+struct lac_steps {
+    int begin, end;
+};
+
+__device__ __forceinline__ lac_steps lac_steps_of(const lac_slide_args &args, const lac_item &item, int warp)
+{
+    const int stream = (item.output_tile * LAC_TILE_VECTORS + warp / LAC_TOKEN_GROUPS) * LAC_PARTS + item.part;
+    lac_steps steps = {args.first[stream], args.first[stream + 1]};
+    return steps;
+}
+
 __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_slide_args &args, u32 chunks, u32 full, u32 empty)
 {
-    const int warp = __shfl_sync(LAC_ALL, (int)threadIdx.x >> 5, 0);
-    lac_ring ring = {chunks, full, empty, 0, 0, {0, 0, 0}, {0, 0, 0}};
+    const int warp = __shfl_sync(LAC_ALL, (int)threadIdx.x >> 5, 0), each = gridDim.x / LAC_CLUSTER;
+    lac_ring ring = {chunks, full, empty, chunks + LAC_RING_BYTES + warp * (LAC_DEPTH * LAC_STEP_PLACE), 0, 0, {0, 0, 0}, {0, 0, 0}};
     ring.lane = (threadIdx.x >> 3 & 1) * 16;
     ring.chunks += warp % LAC_TOKEN_GROUPS * (LAC_WARP_TOKENS / 64 * LAC_BOX);
-    lac_item item;
-    for (int index = blockIdx.x / LAC_CLUSTER; lac_item_of(args, index, item); index += gridDim.x / LAC_CLUSTER) {
-        const int stream = (item.output_tile * LAC_TILE_VECTORS + warp / LAC_TOKEN_GROUPS) * LAC_PARTS + item.part;
+    lac_item item, next;
+    int index = blockIdx.x / LAC_CLUSTER;
+    lac_steps steps = {0, 0}, after = {0, 0};
+    bool more = lac_item_of(args, index, item);
+    if (more) steps = lac_steps_of(args, item, warp);
+    lac_stream_fetch(args, ring, steps.begin, steps.end);
+    for (; more; item = next, steps = after) {
         lac_sums sum;
 #pragma unroll
         for (int b = 0; b < LAC_BLOCKS; b++)
@@ -335,7 +384,10 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             for (int j = 0; j < LAC_EIGHTS; j++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) sum[b][j][i] = 0.0f;
-        lac_stream(sum, args, ring, args.first[stream], args.first[stream + 1]);
+        index += each;
+        more = lac_item_of(args, index, next);
+        if (more) after = lac_steps_of(args, next, warp);
+        lac_stream(sum, args, ring, steps.begin, steps.end);
         while (ring.freed.number < item.end - item.begin) { /* chunks in which this vector has nothing more */
             if (ring.ready.number == ring.freed.number) lac_ring_wait(ring, 1);
             lac_ring_free(ring, 1);
@@ -343,6 +395,7 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
         ring.ready = ring.freed;
         ring.ready.number = ring.freed.number = 0;
         ring.origin = ring.freed.slot * LAC_CHUNK_BYTES;
+        if (more) lac_stream_fetch(args, ring, after.begin, after.end); /* on their way while this tile is written */
 #if LAC_PARTS > 1
         const i64 at = lac_partial_at(args, item, item.part);
 #pragma unroll
