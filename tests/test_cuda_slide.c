@@ -27,26 +27,31 @@ static uint16_t half_of(const lac_slide_shape *s, const uint8_t *step, int lane,
 }
 
 typedef struct walk {
-    int64_t ready, freed, freed_before; /* chunks; the last one: when the step's first rows are loaded */
+    int64_t ready, freed, held; /* chunks; the last one: freed when a batch's first rows are loaded */
+    uint32_t control;           /* of the batch                                                     */
     int64_t reads, wavefronts;
 } walk;
 
-/* Reads one step: adds its weights to dense[n][k_in]. */
-static void walk_step(const lac_slide_shape *s, const lac_slide_tiled *t, int64_t step, int64_t vector, int64_t origin,
-                      walk *at, const lac_weight *w, double *dense)
+/* Reads step `step`, number `number` of its stream: adds its weights to dense[n][k_in]. */
+static void walk_step(const lac_slide_shape *s, const lac_slide_tiled *t, int64_t step, int64_t number, int64_t vector,
+                      int64_t origin, walk *at, const lac_weight *w, double *dense)
 {
     const uint32_t *entry = t->index + step * LAC_SLIDE_SLOTS;
-    at->ready += entry[0] >> 16 & 255;
-    assert_true(at->ready <= at->freed_before + s->ring);
+    bool begins = number % s->batch == 0, ends = number % s->batch == s->batch - 1;
+    if (begins) {
+        at->control = entry[0] >> 18;
+        at->ready += at->control & 127;
+        assert_true(at->ready <= at->held + s->ring);
+    }
     for (int half = 0; half < 2; half++) {
         int residues[8] = {0}, most = 0;
         for (int i = 0; i < 8; i++) {
             uint32_t place = entry[half * 8 + i];
-            assert_int_equal(place >> 16, entry[0] >> 16);
-            int64_t bytes = (int64_t)(place & 0xffff) * 16, slot = bytes / lac_slide_chunk_bytes(s);
+            if (begins) assert_int_equal(place >> 18, at->control);
+            int64_t bytes = place & 0x3ffff, slot = bytes / lac_slide_chunk_bytes(s);
             int64_t row = bytes % lac_slide_chunk_bytes(s) / 128, chunk = at->freed / s->ring * s->ring + slot;
             if (chunk < at->freed) chunk += s->ring;
-            assert_int_equal(bytes % 128 / 16, row % 8);
+            assert_int_equal(bytes % 128, row % 8 * 16);
             assert_true(row < LAC_SLIDE_CHUNK && chunk >= at->freed && chunk < at->ready);
             if (++residues[row % 8] > most) most = residues[row % 8];
             int64_t input = (origin + chunk) * LAC_SLIDE_CHUNK + row;
@@ -64,8 +69,9 @@ static void walk_step(const lac_slide_shape *s, const lac_slide_tiled *t, int64_
         at->reads++;
         at->wavefronts += most;
     }
-    at->freed_before = at->freed;
-    at->freed += entry[0] >> 24;
+    if (!ends) return;
+    at->held = at->freed;
+    at->freed += at->control >> 7;
     assert_true(at->freed <= at->ready);
 }
 
@@ -76,8 +82,9 @@ static walk walk_all(const lac_slide_shape *shape, const lac_slide_tiled *tiled,
     for (int64_t stream = 0; stream < tiled->streams; stream++) {
         int64_t origin = lac_slide_first_chunk(shape, (int)(stream % shape->parts));
         walk at = {0};
+        assert_true((tiled->first[stream + 1] - tiled->first[stream]) % shape->batch == 0);
         for (int64_t step = tiled->first[stream]; step < tiled->first[stream + 1]; step++)
-            walk_step(shape, tiled, step, stream / shape->parts, origin, &at, w, dense);
+            walk_step(shape, tiled, step, step - tiled->first[stream], stream / shape->parts, origin, &at, w, dense);
         assert_true(at.ready <= lac_slide_first_chunk(shape, (int)(stream % shape->parts) + 1) - origin);
         all.reads += at.reads;
         all.wavefronts += at.wavefronts;

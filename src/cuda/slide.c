@@ -61,6 +61,7 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_WARP_TOKENS", s->warp_tokens);
     lac_cuda_request_define(request, "LAC_RING", s->ring);
     lac_cuda_request_define(request, "LAC_DEPTH", LAC_SLIDE_DEPTH);
+    lac_cuda_request_define(request, "LAC_BATCH", s->batch);
     lac_cuda_request_define(request, "LAC_CLUSTER", s->cluster);
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
 }
@@ -114,7 +115,7 @@ static lac_status load_programs(const lac_problem *problem, slide_state *state)
 
 static lac_status upload(const lac_device *device, const lac_slide_tiled *t, slide_state *state)
 {
-    uint64_t steps = (uint64_t)t->step_count;
+    uint64_t steps = (uint64_t)t->step_count + LAC_SLIDE_DEPTH;
     lac_status status = lac_cuda_upload(device, "steps of the weight", t->weight,
                                         steps * (uint64_t)lac_slide_step_bytes(&state->shape), &state->weight);
     if (!status)

@@ -12,6 +12,7 @@ typedef struct lac_slide_shape {
     int tokens, warp_tokens;           /* of a tile and of a warp                                          */
     int ring;                          /* chunks of X in shared memory                                     */
     int horizon;                       /* chunks over which a step may choose its inputs; less than `ring` */
+    int batch;                         /* steps between two looks at the ring: 1, 2 or 4                   */
     int cluster, parts;                /* parts of k                                                       */
     int rows;                          /* outputs of a vector; the last of a row group may have fewer      */
     int pieces;                        /* vectors of a row group                                           */

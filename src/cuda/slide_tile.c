@@ -75,11 +75,11 @@ static void deal_eight(dealer *d, int64_t limit, int32_t slots[RESIDUES])
     }
 }
 
-/* Where row `row`, counted from the part's first chunk, lies in the ring, in units of 16 bytes. */
+/* Where row `row`, counted from the part's first chunk, lies in the ring. */
 static uint32_t place_of(const lac_slide_shape *s, int64_t row)
 {
     int64_t chunk = row / CHUNK % s->ring, within = row % CHUNK;
-    return (uint32_t)((chunk * lac_slide_chunk_bytes(s) + within * 128) / 16 + within % RESIDUES);
+    return (uint32_t)(chunk * lac_slide_chunk_bytes(s) + within * 128 + within % RESIDUES * 16);
 }
 
 /* The entries of eight slots. Slots without an input read rows of chunk `spare`, of residues that nobody else has. */
@@ -100,36 +100,45 @@ static void place_eight(const dealer *d, const int32_t *slots, int64_t spare, ui
         }
 }
 
+/* One batch. `held`: chunks before it have been given back when its first rows are loaded; `first`: its oldest chunk. */
+static void deal_batch(dealer *d, int64_t held, int64_t first, int64_t *last, lac_slide_stream *stream)
+{
+    const lac_slide_shape *s = d->shape;
+    int64_t most = held + s->ring;
+    *last = first;
+    for (int eight = 0; eight < s->batch * SLOTS / RESIDUES; ++eight) {
+        int32_t slots[RESIDUES];
+        uint32_t index[RESIDUES];
+        int64_t from = d->left > 0 ? (int64_t)d->inputs[first_left(d)] / CHUNK : first, limit = from + s->horizon;
+        deal_eight(d, (limit < most ? limit : most) * CHUNK, slots);
+        for (int i = 0; i < RESIDUES; ++i)
+            if (slots[i] >= 0 && d->inputs[slots[i]] / CHUNK > *last) *last = d->inputs[slots[i]] / CHUNK;
+        place_eight(d, slots, first, index);
+        int64_t at = stream->steps * SLOTS + eight * RESIDUES;
+        if (stream->slots) memcpy(stream->slots + at, slots, sizeof slots);
+        if (stream->index) memcpy(stream->index + at, index, sizeof index);
+    }
+}
+
 void lac_slide_deal(const lac_slide_shape *shape, const uint32_t *inputs, int64_t count, lac_slide_stream *stream)
 {
     dealer d = {.shape = shape, .inputs = inputs, .count = count, .left = count};
     for (int r = 0; r < RESIDUES; ++r) d.head[r] = next_of(&d, 0, (uint32_t)r);
-    /* Chunks before `low` are given back after the step before this one, which is too late for what this one waits for: its
-     * first rows are loaded during that step. Then only those before `held` have been. */
+    /* Chunks before `low` are given back after the batch before this one, which is too late for what this one waits for: its
+     * first rows are loaded during that batch. Then only those before `held` have been. */
     int64_t held = 0, low = 0, ready = 0;
     stream->steps = 0;
     while (d.left > 0) {
-        int32_t slots[SLOTS];
-        uint32_t index[SLOTS];
-        int64_t first = inputs[first_left(&d)] / CHUNK, most = held + shape->ring;
-        int64_t here = first < most ? first : most - 1;
-        for (int half = 0; half < SLOTS; half += RESIDUES) {
-            int64_t from = d.left > 0 ? (int64_t)inputs[first_left(&d)] / CHUNK : here, limit = from + shape->horizon;
-            deal_eight(&d, (limit < most ? limit : most) * CHUNK, slots + half);
-        }
-        int64_t last = here;
-        for (int i = 0; i < SLOTS; ++i)
-            if (slots[i] >= 0 && inputs[slots[i]] / CHUNK > last) last = inputs[slots[i]] / CHUNK;
-        for (int half = 0; half < SLOTS; half += RESIDUES) place_eight(&d, slots + half, here, index + half);
+        int64_t oldest = inputs[first_left(&d)] / CHUNK, last, most = held + shape->ring;
+        int64_t first = oldest < most ? oldest : most - 1;
+        deal_batch(&d, held, first, &last, stream);
         held = low;
-        low = d.left > 0 ? (int64_t)inputs[first_left(&d)] / CHUNK : here;
+        low = d.left > 0 ? (int64_t)inputs[first_left(&d)] / CHUNK : first;
         if (low > last) low = last; /* nothing is given back before it has come */
         uint32_t wait = last + 1 > ready ? (uint32_t)(last + 1 - ready) : 0, give = (uint32_t)(low - held);
         ready += wait;
-        if (stream->slots) memcpy(stream->slots + stream->steps * SLOTS, slots, sizeof slots);
-        for (int i = 0; stream->index && i < SLOTS; ++i)
-            stream->index[stream->steps * SLOTS + i] = index[i] | wait << 16 | give << 24;
-        ++stream->steps;
+        for (int i = 0; stream->index && i < SLOTS; ++i) stream->index[stream->steps * SLOTS + i] |= wait << 18 | give << 25;
+        stream->steps += shape->batch;
     }
 }
 
@@ -167,10 +176,10 @@ typedef struct tile_job {
 
 static uint64_t rounded_up(uint64_t bytes) { return (bytes / 64 + 1) * 64; }
 
-/* A step is full unless the horizon, or the ring, holds nothing more; then the next one begins beyond it. */
+/* A batch is full unless the horizon, or the ring, holds nothing more; then the next one begins beyond it. */
 int64_t lac_slide_most_steps(const lac_slide_shape *shape, int64_t inputs)
 {
-    return inputs / SLOTS + 2 * (shape->chunks / shape->horizon) + 4;
+    return inputs / SLOTS + (2 * (shape->chunks / shape->horizon) + 4) * shape->batch;
 }
 
 static uint64_t lay_out_scratch(const lac_weight *w, const lac_slide_shape *s, char *block, tile_scratch *out)
@@ -286,7 +295,7 @@ static lac_status allocate_steps(const lac_slide_shape *s, lac_slide_tiled *out)
 {
     for (int64_t i = 0; i < out->streams; ++i) out->first[i + 1] += out->first[i];
     out->step_count = out->first[out->streams];
-    uint64_t steps = (uint64_t)out->step_count, bytes = steps * (uint64_t)lac_slide_step_bytes(s);
+    uint64_t steps = (uint64_t)out->step_count + LAC_SLIDE_DEPTH, bytes = steps * (uint64_t)lac_slide_step_bytes(s);
     out->weight = lac_allocate_zeroed(bytes);
     out->index = lac_allocate_zeroed(steps * SLOTS * sizeof *out->index);
     return out->weight && out->index ? LAC_STATUS_OK : lac_fail_memory("steps of the weight", bytes);

@@ -15,15 +15,16 @@
  *     | chunk i | chunk i+1 | ... | chunk i + RING - 1 |       | tokens 0-63: 64 rows x 128 bytes | tokens 64-127 | ...
  *
  * A step is 16 slots of a vector. Its inputs may lie in any chunk of the ring: which ones stand together was chosen when the
- * weight was cut (slide_tile.c), so that eight rows of one ldmatrix lie in different banks. An entry of the index has in its low
- * 16 bits the place of the row in the ring, in units of 16 bytes, counted from the tile's first chunk and with the swizzle; in
- * bits 16-23 how many chunks more than before must have come before this step, and in bits 24-31 how many are not needed any more after it.
+ * weight was cut (slide_tile.c), so that eight rows of one ldmatrix lie in different banks. An entry of the index has in bits
+ * 0-17 the place of the row in the ring, in bytes, counted from the tile's first chunk and with the swizzle. LAC_BATCH steps are
+ * a batch, and in its first entries bits 18-24 say how many chunks more than before must have come before it, bits 25-31 how many
+ * are not needed any more after it.
  *
  * Thread to data: lanes 0-7 say where slots 0-7 lie at the first eight of 16 tokens, 8-15 at the last eight; 16-31 the same of
  * slots 8-15. Fragments of X are loaded LAC_AHEAD blocks of 16 tokens ahead, across steps.
  *
- * Preconditions: X feature-major, aligned as the tensor copies want it.
- * Constants: LAC_WIDTH (8, 16, 24, 32, 64), LAC_TOKENS (64, 128, 256), LAC_WARP_TOKENS, LAC_RING, LAC_DEPTH, LAC_CLUSTER (1 or 2), LAC_PARTS
+ * Preconditions: X feature-major, aligned as the tensor copies want it; weight and index readable LAC_DEPTH steps past their end.
+ * Constants: LAC_WIDTH (8, 16, 24, 32, 64), LAC_TOKENS (64, 128, 256), LAC_WARP_TOKENS, LAC_RING, LAC_DEPTH (even), LAC_BATCH (divides it), LAC_CLUSTER (1 or 2), LAC_PARTS
  * (1: k is not split), and those of epilogue.cuh. Bottleneck: shared memory (gathered X, copies), beside it mma.sync. */
 #include "cluster.cuh"
 #include "epilogue.cuh"
@@ -87,32 +88,36 @@ struct lac_step {
     u32 entry, w[LAC_WORDS];
 };
 
-/* A warp's place for steps on their way: each lane copies what it will use itself. */
+/* A warp's place for a step on its way: each lane copies what it will use itself. */
 #define LAC_STEP_PLACE (LAC_STEP_BYTES + 128)
 
-/* Starts the copies of step `number`, unless the stream ends before it. */
-__device__ __forceinline__ void lac_step_fetch(const lac_slide_args &args, u32 steps, int number, int end)
+/* Where a stream goes on, for this lane. */
+struct lac_source {
+    const u8 *weight;
+    const u32 *index;
+};
+
+/* Starts the copies of the next step to place `slot`. They may go beyond the stream: what lies there is never used. */
+template <int slot> __device__ __forceinline__ void lac_step_fetch(lac_source &from, u32 steps)
 {
-    const int lane = threadIdx.x & 31;
-    if (number < end) {
-        const u32 to = steps + (u32)number % LAC_DEPTH * LAC_STEP_PLACE;
-        const u8 *from = args.weight + (i64)number * LAC_STEP_BYTES;
+    const u32 lane = threadIdx.x & 31, to = steps + lane * (LAC_WORDS < 4 ? 8 : 16);
 #pragma unroll
-        for (int i = 0; i + 512 <= LAC_STEP_BYTES; i += 512) lac_copy_16<0>(to + i + lane * 16, from + i + lane * 16);
+    for (int i = 0; i + 512 <= LAC_STEP_BYTES; i += 512) lac_copy_16<slot * LAC_STEP_PLACE>(to + i, from.weight + i);
 #if LAC_WORDS % 4 == 2
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to + LAC_STEP_BYTES - 256 + lane * 8),
-                     "l"(from + LAC_STEP_BYTES - 256 + lane * 8)
-                     : "memory");
+    enum { AT = LAC_STEP_BYTES - 256 };
+    const u32 less = LAC_WORDS < 4 ? 0 : lane * 8;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to + (slot * LAC_STEP_PLACE + AT) - less), "l"(from.weight + AT - less)
+                 : "memory");
 #endif
-        lac_copy_4<0>(to + LAC_STEP_BYTES + lane * 4, args.index + (i64)number * 16 + (lane >> 4) * 8 + (lane & 7));
-    }
+    lac_copy_4<slot * LAC_STEP_PLACE + LAC_STEP_BYTES>(steps + lane * 4, from.index);
     lac_copy_commit();
+    from.weight += LAC_STEP_BYTES;
+    from.index += 16;
 }
 
-__device__ __forceinline__ void lac_step_load(lac_step &step, u32 steps, int number)
+template <int slot> __device__ __forceinline__ void lac_step_load(lac_step &step, u32 steps)
 {
-    const int lane = threadIdx.x & 31;
-    const u32 from = steps + (u32)number % LAC_DEPTH * LAC_STEP_PLACE;
+    const u32 lane = threadIdx.x & 31, from = steps + slot * LAC_STEP_PLACE;
     step.entry = lac_shared_load(from + LAC_STEP_BYTES + lane * 4);
 #pragma unroll
     for (int i = 0; i + 4 <= LAC_WORDS; i += 4) {
@@ -127,7 +132,7 @@ __device__ __forceinline__ void lac_step_load(lac_step &step, u32 steps, int num
 
 /* What a warp knows of the ring. */
 struct lac_ring {
-    u32 chunks, full, empty; /* shared addresses                */
+    u32 chunks, full, empty; /* shared addresses                               */
     u32 steps;               /* shared address of this warp's steps on their way */
     u32 origin, lane;        /* bytes: the tile's first chunk; this lane's piece of a row */
     lac_place ready, freed;  /* the next chunk to wait for, and to give back */
@@ -135,6 +140,7 @@ struct lac_ring {
 
 __device__ __forceinline__ void lac_ring_wait(lac_ring &ring, u32 count)
 {
+#pragma unroll 1
     for (; count; count--) {
         lac_barrier_wait(ring.full + 8 * ring.ready.slot, ring.ready.parity);
         lac_place_next(ring.ready);
@@ -144,9 +150,9 @@ __device__ __forceinline__ void lac_ring_wait(lac_ring &ring, u32 count)
 
 __device__ __forceinline__ void lac_ring_free(lac_ring &ring, u32 count)
 {
-    __syncwarp();
+    const u32 lane = threadIdx.x & 31;
+#pragma unroll 1
     for (; count; count--) {
-        const u32 lane = threadIdx.x & 31;
         if (LAC_CLUSTER > 1) {
             if (lane < LAC_CLUSTER) lac_barrier_arrive_at(ring.empty + 8 * ring.freed.slot, lane);
         } else if (lane == 0) {
@@ -157,13 +163,11 @@ __device__ __forceinline__ void lac_ring_free(lac_ring &ring, u32 count)
     __syncwarp();
 }
 
-/* Waits for the chunks of a step and says where this lane's row lies at the warp's first tokens. */
-__device__ __forceinline__ u32 lac_step_begin(lac_ring &ring, u32 entry)
+/* Where this lane's row of a step lies at the warp's first tokens. */
+__device__ __forceinline__ u32 lac_row_of(const lac_ring &ring, u32 entry)
 {
-    lac_ring_wait(ring, entry >> 16 & 0xffu);
-    u32 at = (entry & 0xffffu) * 16 + ring.origin;
-    if (at >= LAC_RING_BYTES) at -= LAC_RING_BYTES;
-    return ring.chunks + (at ^ ring.lane);
+    const u32 at = (entry & 0x3ffffu) + ring.origin;
+    return ring.chunks + (min(at, at - LAC_RING_BYTES) ^ ring.lane); /* round the ring's end */
 }
 
 template <int block> __device__ __forceinline__ void lac_fragment_load(u32 (&fragment)[4], u32 row)
@@ -171,54 +175,84 @@ template <int block> __device__ __forceinline__ void lac_fragment_load(u32 (&fra
     lac_load_turned<block / 4 * LAC_BOX>(fragment, row ^ (block % 4 * 32));
 }
 
-/* The products of a step, block by block. In between the next step's weights are fetched, and the rows of its first blocks. */
-template <int block>
+/* The products of a step, block by block, with the rows of the next step's first blocks loaded in between. `waits`: a batch begins
+ * with the next step, if there is one (`more`). */
+template <int block, bool waits>
 __device__ __forceinline__ void lac_blocks(lac_sums &sum, u32 (&fragment)[4][4], const lac_step &now, u32 row, lac_ring &ring,
-                                           lac_step &after, int number, bool more, u32 &next)
+                                           const lac_step &after, bool more, u32 &next)
 {
-    if (block == 0 && more) {
-        lac_copy_wait<LAC_DEPTH - 1>();
-        lac_step_load(after, ring.steps, number + 1);
+    if (block + LAC_AHEAD == LAC_BLOCKS) {
+        next = lac_row_of(ring, after.entry);
+        if (waits) {
+            if (more)
+                lac_ring_wait(ring, after.entry >> 18 & 0x7fu);
+            else
+                next = row;
+        }
     }
-    if (block + LAC_AHEAD == LAC_BLOCKS) next = more ? lac_step_begin(ring, after.entry) : row;
     lac_fragment_load<(block + LAC_AHEAD) % LAC_BLOCKS>(fragment[(block + LAC_AHEAD) % 4],
                                                         block + LAC_AHEAD < LAC_BLOCKS ? row : next);
     const u32(&f)[4] = fragment[block % 4];
 #pragma unroll
     for (int j = 0; j < LAC_EIGHTS; j++)
         lac_mma_16x8x16<LAC_X_DTYPE>(sum[block][j], f[0], f[1], f[2], f[3], now.w[2 * j], now.w[2 * j + 1]);
-    if constexpr (block + 1 < LAC_BLOCKS) lac_blocks<block + 1>(sum, fragment, now, row, ring, after, number, more, next);
+    if constexpr (block + 1 < LAC_BLOCKS) lac_blocks<block + 1, waits>(sum, fragment, now, row, ring, after, more, next);
+}
+
+/* Steps `slot` to the last of LAC_DEPTH, unless the stream ends: `left` steps of it are to be done. A batch's control stands in
+ * its first step. */
+template <int slot>
+__device__ __forceinline__ void lac_some_steps(lac_sums &sum, u32 (&fragment)[4][4], lac_step (&step)[2], u32 &row, u32 &give,
+                                               lac_ring &ring, lac_source &from, int &left)
+{
+    enum { LAST = (slot + 1) % LAC_BATCH == 0 };
+    u32 next;
+    if (slot % LAC_BATCH == 0) give = step[slot % 2].entry >> 25;
+    lac_step_fetch<slot>(from, ring.steps);
+    lac_copy_wait<LAC_DEPTH - 1>();
+    lac_step_load<(slot + 1) % LAC_DEPTH>(step[(slot + 1) % 2], ring.steps);
+    left--;
+    lac_blocks<0, LAST>(sum, fragment, step[slot % 2], row, ring, step[(slot + 1) % 2], left > 0, next);
+    row = next;
+    if (LAST) {
+        if (give) lac_ring_free(ring, give);
+        if (left == 0) return;
+    }
+    if constexpr (slot + 1 < LAC_DEPTH) lac_some_steps<slot + 1>(sum, fragment, step, row, give, ring, from, left);
+}
+
+template <int slot> __device__ __forceinline__ void lac_first_fetch(lac_source &from, u32 steps)
+{
+    lac_step_fetch<slot>(from, steps);
+    if constexpr (slot + 1 < LAC_DEPTH) lac_first_fetch<slot + 1>(from, steps);
 }
 
 /* Starts the copies of a stream's first steps. */
-__device__ __forceinline__ void lac_stream_fetch(const lac_slide_args &args, const lac_ring &ring, int begin, int end)
+__device__ __forceinline__ lac_source lac_stream_fetch(const lac_slide_args &args, const lac_ring &ring, int begin)
 {
-#pragma unroll
-    for (int i = 0; i < LAC_DEPTH; i++) lac_step_fetch(args, ring.steps, begin + i, end);
+    const int lane = threadIdx.x & 31;
+    lac_source from;
+    from.weight = args.weight + (i64)begin * LAC_STEP_BYTES + lane * (LAC_WORDS < 4 ? 8 : 16);
+    from.index = args.index + (i64)begin * 16 + (lane >> 4) * 8 + (lane & 7);
+    lac_first_fetch<0>(from, ring.steps);
+    return from;
 }
 
-/* Adds the steps from `begin` to `end`, whose first ones are on their way, to `sum`. */
-__device__ __forceinline__ void lac_stream(lac_sums &sum, const lac_slide_args &args, lac_ring &ring, int begin, int end)
+/* Adds `left` steps, a multiple of LAC_BATCH, whose first ones are on their way, to `sum`. */
+__device__ __forceinline__ void lac_stream(lac_sums &sum, lac_ring &ring, lac_source &from, int left)
 {
     lac_step step[2];
-    u32 fragment[4][4];
-    if (begin >= end) return;
+    u32 fragment[4][4], give;
+    if (left == 0) return;
     lac_copy_wait<LAC_DEPTH - 1>();
-    lac_step_load(step[0], ring.steps, begin);
-    u32 row = lac_step_begin(ring, step[0].entry), next = row;
+    lac_step_load<0>(step[0], ring.steps);
+    lac_ring_wait(ring, step[0].entry >> 18 & 0x7fu);
+    u32 row = lac_row_of(ring, step[0].entry);
     lac_fragment_load<0>(fragment[0], row);
     lac_fragment_load<1>(fragment[1], row);
     lac_fragment_load<2>(fragment[2], row);
-    for (int number = begin; number < end; number += 2) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            if (number + i >= end) break;
-            lac_step_fetch(args, ring.steps, number + i + LAC_DEPTH, end);
-            lac_blocks<0>(sum, fragment, step[i], row, ring, step[i ^ 1], number + i, number + i + 1 < end, next);
-            lac_ring_free(ring, step[i].entry >> 24);
-            row = next;
-        }
-    }
+#pragma unroll 1
+    while (left > 0) lac_some_steps<0>(sum, fragment, step, row, give, ring, from, left);
 }
 
 /* ---- epilogue */
@@ -375,7 +409,7 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
     lac_steps steps = {0, 0}, after = {0, 0};
     bool more = lac_item_of(args, index, item);
     if (more) steps = lac_steps_of(args, item, warp);
-    lac_stream_fetch(args, ring, steps.begin, steps.end);
+    lac_source from = lac_stream_fetch(args, ring, steps.begin);
     for (; more; item = next, steps = after) {
         lac_sums sum;
 #pragma unroll
@@ -387,7 +421,7 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
         index += each;
         more = lac_item_of(args, index, next);
         if (more) after = lac_steps_of(args, next, warp);
-        lac_stream(sum, args, ring, steps.begin, steps.end);
+        lac_stream(sum, ring, from, steps.end - steps.begin);
         while (ring.freed.number < item.end - item.begin) { /* chunks in which this vector has nothing more */
             if (ring.ready.number == ring.freed.number) lac_ring_wait(ring, 1);
             lac_ring_free(ring, 1);
@@ -395,7 +429,7 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
         ring.ready = ring.freed;
         ring.ready.number = ring.freed.number = 0;
         ring.origin = ring.freed.slot * LAC_CHUNK_BYTES;
-        if (more) lac_stream_fetch(args, ring, after.begin, after.end); /* on their way while this tile is written */
+        if (more) from = lac_stream_fetch(args, ring, after.begin); /* on their way while this tile is written */
 #if LAC_PARTS > 1
         const i64 at = lac_partial_at(args, item, item.part);
 #pragma unroll
