@@ -85,9 +85,9 @@ static bool complete(const lac_problem *problem, lac_slide_shape *s)
     s->ring = room < MOST_RING ? (int)room : MOST_RING;
     s->horizon = s->ring - (s->ring / 3 < MOST_PREFETCH ? s->ring / 3 : MOST_PREFETCH);
     if (s->ring < 3) return false;
-    /* A batch reads about two chunks. */
+    /* A batch reads about two chunks. With a cluster, four steps at a time would take more registers than there are. */
     double inputs = (double)inputs_of(problem->weight) / (double)problem->weight->k_in * (2.5 * LAC_SLIDE_CHUNK);
-    s->batch = inputs >= 4 * LAC_SLIDE_SLOTS ? 4 : inputs >= 2 * LAC_SLIDE_SLOTS ? 2 : 1;
+    s->batch = inputs >= 4 * LAC_SLIDE_SLOTS && s->cluster == 1 ? 4 : inputs >= 2 * LAC_SLIDE_SLOTS ? 2 : 1;
     int64_t steps =
         ceil_div(inputs_of(problem->weight), LAC_SLIDE_SLOTS) + (2 * (s->chunks / s->horizon) + 4 * s->parts) * s->batch;
     s->most_steps = s->output_tiles * lac_slide_tile_vectors(s) * steps;

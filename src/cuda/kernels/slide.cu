@@ -232,6 +232,7 @@ __device__ __forceinline__ lac_source lac_stream_fetch(const lac_slide_args &arg
 {
     const int lane = threadIdx.x & 31;
     lac_source from;
+    begin = max(begin, 0); /* when there is none, something is read that nobody uses */
     from.weight = args.weight + (i64)begin * LAC_STEP_BYTES + lane * (LAC_WORDS < 4 ? 8 : 16);
     from.index = args.index + (i64)begin * 16 + (lane >> 4) * 8 + (lane & 7);
     lac_first_fetch<0>(from, ring.steps);
@@ -388,13 +389,17 @@ __device__ __forceinline__ void lac_tile_write(const lac_gpu_call &call, const l
 
 /* The steps of a warp's stream. */
 struct lac_steps {
-    int begin, end;
+    int begin, end; /* -1: there is no such item */
 };
 
-__device__ __forceinline__ lac_steps lac_steps_of(const lac_slide_args &args, const lac_item &item, int warp)
+__device__ __forceinline__ lac_steps lac_steps_of(const lac_slide_args &args, int index, int warp)
 {
+    lac_steps steps = {-1, -1};
+    lac_item item;
+    if (!lac_item_of(args, index, item)) return steps;
     const int stream = (item.output_tile * LAC_TILE_VECTORS + warp / LAC_TOKEN_GROUPS) * LAC_PARTS + item.part;
-    lac_steps steps = {args.first[stream], args.first[stream + 1]};
+    steps.begin = args.first[stream];
+    steps.end = args.first[stream + 1];
     return steps;
 }
 
@@ -404,13 +409,10 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
     lac_ring ring = {chunks, full, empty, chunks + LAC_RING_BYTES + warp * (LAC_DEPTH * LAC_STEP_PLACE), 0, 0, {0, 0, 0}, {0, 0, 0}};
     ring.lane = (threadIdx.x >> 3 & 1) * 16;
     ring.chunks += warp % LAC_TOKEN_GROUPS * (LAC_WARP_TOKENS / 64 * LAC_BOX);
-    lac_item item, next;
     int index = blockIdx.x / LAC_CLUSTER;
-    lac_steps steps = {0, 0}, after = {0, 0};
-    bool more = lac_item_of(args, index, item);
-    if (more) steps = lac_steps_of(args, item, warp);
+    lac_steps steps = lac_steps_of(args, index, warp);
     lac_source from = lac_stream_fetch(args, ring, steps.begin);
-    for (; more; item = next, steps = after) {
+    while (steps.begin >= 0) {
         lac_sums sum;
 #pragma unroll
         for (int b = 0; b < LAC_BLOCKS; b++)
@@ -418,10 +420,12 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             for (int j = 0; j < LAC_EIGHTS; j++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) sum[b][j][i] = 0.0f;
-        index += each;
-        more = lac_item_of(args, index, next);
-        if (more) after = lac_steps_of(args, next, warp);
-        lac_stream(sum, ring, from, steps.end - steps.begin);
+        const int left = steps.end - steps.begin;
+        steps = lac_steps_of(args, index + each, warp);
+        lac_stream(sum, ring, from, left);
+        asm volatile("" : "+r"(index)); /* the item is worked out again: registers are short in between */
+        lac_item item;
+        lac_item_of(args, index, item);
         while (ring.freed.number < item.end - item.begin) { /* chunks in which this vector has nothing more */
             if (ring.ready.number == ring.freed.number) lac_ring_wait(ring, 1);
             lac_ring_free(ring, 1);
@@ -429,7 +433,8 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
         ring.ready = ring.freed;
         ring.ready.number = ring.freed.number = 0;
         ring.origin = ring.freed.slot * LAC_CHUNK_BYTES;
-        if (more) from = lac_stream_fetch(args, ring, after.begin); /* on their way while this tile is written */
+        from = lac_stream_fetch(args, ring, steps.begin); /* on their way while this tile is written */
+        index += each;
 #if LAC_PARTS > 1
         const i64 at = lac_partial_at(args, item, item.part);
 #pragma unroll
