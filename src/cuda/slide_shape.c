@@ -35,7 +35,7 @@ uint64_t lac_slide_turned_bytes(const lac_problem *problem)
 static double conflicts(const lac_slide_shape *s, double density)
 {
     double choice = density * s->horizon * LAC_SLIDE_CHUNK;
-    return 1.0 + 2.4 / sqrt(choice < 8.0 ? 8.0 : choice);
+    return 1.0 + 2.0 / sqrt(choice < 8.0 ? 8.0 : choice);
 }
 
 static lac_cost cost_of(const lac_problem *problem, const lac_slide_shape *s)
