@@ -196,7 +196,7 @@ static void rows_seldom_meet_in_a_bank(void **state)
     print_message("turns: %.3f %.3f %.3f\n", half, quarter, eighth);
     assert_true(half < 1.12 && quarter < 1.25 && eighth < 1.5);
     turns_of(target, "vw64:8:32", 4096, 256, &shape);
-    assert_int_equal(shape.width, 64);
+    assert_int_equal(shape.width, 32);
     turns_of(target, "vw48:8:32", 4096, 256, &shape);
     assert_true(shape.width <= 24);
     lac_device_close(target);

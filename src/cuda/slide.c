@@ -58,11 +58,9 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define_problem(request, problem);
     lac_cuda_request_define(request, "LAC_WIDTH", s->width);
     lac_cuda_request_define(request, "LAC_TOKENS", s->tokens);
-    lac_cuda_request_define(request, "LAC_WARP_TOKENS", s->warp_tokens);
     lac_cuda_request_define(request, "LAC_RING", s->ring);
     lac_cuda_request_define(request, "LAC_DEPTH", LAC_SLIDE_DEPTH);
     lac_cuda_request_define(request, "LAC_BATCH", s->batch);
-    lac_cuda_request_define(request, "LAC_CLUSTER", s->cluster);
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
 }
 
@@ -89,7 +87,7 @@ static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGN
 static uint64_t partial_bytes(const lac_slide_shape *s)
 {
     if (s->parts == 1) return 0;
-    uint64_t outputs = (uint64_t)s->output_tiles * (uint64_t)(lac_slide_tile_vectors(s) * s->width);
+    uint64_t outputs = (uint64_t)s->output_tiles * (uint64_t)(LAC_SLIDE_WARPS * s->width);
     return outputs * (uint64_t)(s->token_tiles * s->tokens) * (uint64_t)s->parts * sizeof(float);
 }
 
@@ -164,10 +162,10 @@ void lac_cuda_slide_release(void *opaque)
 
 /* ---- executing */
 
-/* Tiles of outputs that are walked together, a cluster's as one: as many as L2 keeps. */
+/* Tiles of outputs that are walked together: as many as L2 keeps. */
 static int band_of(const lac_slide_shape *s)
 {
-    int64_t tiles = s->output_tiles / s->cluster;
+    int64_t tiles = s->output_tiles;
     double bytes = (double)s->most_steps * (double)lac_slide_step_bytes(s) / (double)tiles, most = BAND_BYTES / bytes;
     return (int)(most < 1.0 ? 1 : most < (double)tiles ? (int64_t)most : tiles);
 }
@@ -202,13 +200,12 @@ lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque
                            .band = band_of(s),
                            .chunks = (int)s->chunks};
     void *parameters[] = {&gpu_call, &args, &map};
-    int64_t tiles = s->token_tiles * s->output_tiles, items = tiles / s->cluster * s->parts;
-    int64_t most = lac_cuda_target_of(problem->device)->multiprocessors / s->cluster;
+    int64_t tiles = s->token_tiles * s->output_tiles, items = tiles * s->parts;
+    int64_t most = lac_cuda_target_of(problem->device)->multiprocessors;
     lac_cuda_launch product = {.function = state->program[PRODUCT],
-                               .grid = {(unsigned)((items < most ? items : most) * s->cluster), 1, 1},
+                               .grid = {(unsigned)(items < most ? items : most), 1, 1},
                                .block = PRODUCT_THREADS,
-                               .shared_bytes = lac_slide_shared(s),
-                               .cluster = (unsigned)s->cluster};
+                               .shared_bytes = lac_slide_shared(s)};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     lac_cuda_boxes boxes = {.data = as_is ? gpu_call.x : workspace,
                             .dtype = problem->options.x_dtype,

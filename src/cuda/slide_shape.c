@@ -1,4 +1,4 @@
-/* slide_shape.c - which tile, ring, cluster and split of k kernels/slide.cu runs with: every candidate is asked what it
+/* slide_shape.c - which tile, ring and split of k kernels/slide.cu runs with: every candidate is asked what it
  * costs. */
 #include "cuda/slide_shape.h"
 
@@ -7,13 +7,16 @@
 #include "core/dtype.h"
 #include "format/weight.h"
 
-enum { MOST_RING = 64, MOST_PARTS = 8, LEAST_HEIGHT = 5, STATIC_BYTES = 2048, MOST_PREFETCH = 4 };
+enum { MOST_RING = 64, MOST_PARTS = 8, LEAST_HEIGHT = 5, STATIC_BYTES = 2048, LEAST_AHEAD = 3, MOST_AHEAD = 8 };
 
 /* Tensor cores by mma.sync, of the rate of wgmma. */
-static const double MMA_SHARE = 0.6;
+static const double MMA_SHARE = 0.66;
 /* A tile's epilogue and the first step of its streams; the first chunks of a block. */
 static const double TILE_SECONDS = 2.0e-6, FILL_SECONDS = 3.0e-6;
-static const double EFFICIENCY = 0.85;
+/* The rate of L2 is that of cp.async; the copy engine, which fetches X, is faster. */
+static const double COPY_ENGINE = 0.75;
+/* Of the rate of shared memory, which bounds it, with a share of the other levels beside it: what it reached on an H200. */
+static const double EFFICIENCY = 1.0;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -43,26 +46,23 @@ static lac_cost cost_of(const lac_problem *problem, const lac_slide_shape *s)
     const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
     const lac_plan_options *o = &problem->options;
     double k_in = (double)problem->weight->k_in, inputs = (double)inputs_of(problem->weight);
-    double vectors = (double)s->output_tiles * lac_slide_tile_vectors(s),
-           tiles = (double)s->token_tiles * (double)s->output_tiles;
+    double vectors = (double)s->output_tiles * LAC_SLIDE_WARPS, tiles = (double)s->token_tiles * (double)s->output_tiles;
     double steps = vectors * ceil(inputs / LAC_SLIDE_SLOTS), blocks = steps * (double)s->token_tiles * s->tokens / 16.0;
     double x_copies = tiles * (double)s->chunks * (double)lac_slide_chunk_bytes(s);
-    double w_copies =
-        steps * (double)s->token_tiles * (double)(s->tokens / s->warp_tokens) * (double)(lac_slide_step_bytes(s) + 64);
+    double w_copies = steps * (double)s->token_tiles * (double)(lac_slide_step_bytes(s) + 64);
     double x_bytes = (double)problem->m * k_in * 2.0, w_bytes = steps * (double)lac_slide_step_bytes(s);
     double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
     double partial = s->parts > 1 ? vectors * s->width * (double)s->token_tiles * s->tokens * s->parts * 4.0 : 0.0;
     bool turns = o->x_layout == LAC_LAYOUT_TOKEN_MAJOR || problem->m % 8;
     double turned = turns ? 2.0 * (double)lac_slide_turned_bytes(problem) : 0.0;
-    double clusters = floor((double)rates->multiprocessors / s->cluster),
-           waves = ceil(tiles * s->parts / s->cluster / clusters);
+    double waves = ceil(tiles * s->parts / rates->multiprocessors);
     lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
-                         .l2_bytes = x_copies / s->cluster + w_copies,
+                         .l2_bytes = COPY_ENGINE * x_copies + w_copies,
                          .shared_bytes = blocks * 512.0 * conflicts(s, inputs / fmax(k_in, 1.0)) + x_copies + 2.0 * w_copies,
                          .instructions = blocks * (s->width / 8 + 4) + steps * (double)s->token_tiles * 60.0,
                          .mma_flops = blocks * 16.0 * 16.0 * s->width * 2.0 / MMA_SHARE,
                          .blocks = tiles * s->parts,
-                         .blocks_at_once = clusters * s->cluster,
+                         .blocks_at_once = rates->multiprocessors,
                          .fill_seconds = turned / rates->memory + waves * TILE_SECONDS + FILL_SECONDS,
                          .efficiency = EFFICIENCY,
                          .launches = 1 + turns + (s->parts > 1)};
@@ -79,21 +79,25 @@ static bool complete(const lac_problem *problem, lac_slide_shape *s)
     s->vectors = g->row_groups * s->pieces;
     s->chunks = ceil_div(problem->weight->k_in, LAC_SLIDE_CHUNK);
     s->token_tiles = ceil_div(problem->m, s->tokens);
-    s->output_tiles = ceil_div(ceil_div(s->vectors, lac_slide_tile_vectors(s)), s->cluster) * s->cluster;
+    s->output_tiles = ceil_div(s->vectors, LAC_SLIDE_WARPS);
     int64_t room = (lac_cuda_target_of(problem->device)->shared_per_block - STATIC_BYTES - lac_slide_depth_bytes(s)) /
                    lac_slide_chunk_bytes(s);
     s->ring = room < MOST_RING ? (int)room : MOST_RING;
-    s->horizon = s->ring - (s->ring / 3 < MOST_PREFETCH ? s->ring / 3 : MOST_PREFETCH);
     if (s->ring < 3) return false;
-    /* A batch reads about two chunks. With a cluster, four steps at a time would take more registers than there are. */
-    double inputs = (double)inputs_of(problem->weight) / (double)problem->weight->k_in * (2.5 * LAC_SLIDE_CHUNK);
-    s->batch = inputs >= 4 * LAC_SLIDE_SLOTS && s->cluster == 1 ? 4 : inputs >= 2 * LAC_SLIDE_SLOTS ? 2 : 1;
+    /* The fewer inputs a vector takes, the sooner a chunk is done with, and the more of them must be on their way. */
+    double density = (double)inputs_of(problem->weight) / (double)problem->weight->k_in;
+    int ahead = (int)(MOST_AHEAD * (1.0 - density));
+    ahead = ahead < LEAST_AHEAD ? LEAST_AHEAD : ahead;
+    s->horizon = s->ring - ahead < s->ring / 3 ? s->ring / 3 : s->ring - ahead;
+    /* A batch reads about two chunks. */
+    double inputs = density * (2.5 * LAC_SLIDE_CHUNK);
+    s->batch = inputs >= 4 * LAC_SLIDE_SLOTS ? 4 : inputs >= 2 * LAC_SLIDE_SLOTS ? 2 : 1;
     int64_t steps =
         ceil_div(inputs_of(problem->weight), LAC_SLIDE_SLOTS) + (2 * (s->chunks / s->horizon) + 4 * s->parts) * s->batch;
-    s->most_steps = s->output_tiles * lac_slide_tile_vectors(s) * steps;
+    s->most_steps = s->output_tiles * LAC_SLIDE_WARPS * steps;
     int64_t turned = ceil_div(problem->weight->k_in, 64) * (lac_slide_turned_ld(problem) / 64); /* blocks of turn.cu */
     return turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
-           s->output_tiles * lac_slide_tile_vectors(s) * s->width < INT32_MAX / MOST_PARTS && s->most_steps < INT32_MAX;
+           s->output_tiles * LAC_SLIDE_WARPS * s->width < INT32_MAX / MOST_PARTS && s->most_steps < INT32_MAX;
 }
 
 static void consider(const lac_problem *problem, lac_slide_shape shape, bool *found, lac_slide_shape *best, lac_cost *cost)
@@ -110,24 +114,18 @@ static void consider(const lac_problem *problem, lac_slide_shape shape, bool *fo
 
 bool lac_slide_shape_make(const lac_problem *problem, lac_slide_shape *out, lac_cost *cost)
 {
-    /* Outputs of a vector, tokens of a tile and of a warp. Sums take width * warp tokens / 32 registers, at most 128. */
+    /* Outputs of a vector and tokens of a tile. Sums take width * tokens / 32 registers, at most 128. */
     static const struct {
-        int width, tokens, warp_tokens;
-    } tiles[] = {{64, 128, 64},  {64, 64, 64},   {32, 128, 128}, {32, 64, 64},  {24, 128, 128}, {24, 64, 64},
-                 {16, 256, 256}, {16, 128, 128}, {16, 64, 64},   {8, 256, 256}, {8, 128, 128},  {8, 64, 64}};
+        int width, tokens;
+    } tiles[] = {{32, 128}, {32, 64}, {24, 128}, {24, 64}, {16, 256}, {16, 128}, {16, 64}, {8, 256}, {8, 128}, {8, 64}};
     const lac_geometry *g = &problem->weight->geometry;
     if (problem->m == 0 || g->n == 0 || problem->weight->k_in == 0 || problem->weight->pattern.family == LAC_FAMILY_ELEMENT ||
         g->unit_n < LEAST_HEIGHT)
         return false;
     bool found = false;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i) {
-        if (tiles[i].width - 8 >= g->unit_n && tiles[i].width > 8 && tiles[i].width != 64) continue; /* a shorter one does */
-        if (tiles[i].width == 64 && g->unit_n <= 32) continue;
-        for (int cluster = tiles[i].tokens >= 128 ? 2 : 1; cluster >= 1; --cluster) {
-            lac_slide_shape shape = {
-                .width = tiles[i].width, .tokens = tiles[i].tokens, .warp_tokens = tiles[i].warp_tokens, .cluster = cluster};
-            consider(problem, shape, &found, out, cost);
-        }
+        if (tiles[i].width - 8 >= g->unit_n && tiles[i].width > 8) continue; /* a shorter one does */
+        consider(problem, (lac_slide_shape){.width = tiles[i].width, .tokens = tiles[i].tokens}, &found, out, cost);
     }
     return found;
 }

@@ -8,21 +8,20 @@
 enum { LAC_SLIDE_CHUNK = 64, LAC_SLIDE_SLOTS = 16, LAC_SLIDE_WARPS = 8, LAC_SLIDE_RESIDUES = 8, LAC_SLIDE_DEPTH = 4 };
 
 typedef struct lac_slide_shape {
-    int width;                         /* outputs of a vector, padding included: 8, 16, 24, 32 or 64       */
-    int tokens, warp_tokens;           /* of a tile and of a warp                                          */
-    int ring;                          /* chunks of X in shared memory                                     */
-    int horizon;                       /* chunks over which a step may choose its inputs; less than `ring` */
-    int batch;                         /* steps between two looks at the ring: 1, 2 or 4                   */
-    int cluster, parts;                /* parts of k                                                       */
-    int rows;                          /* outputs of a vector; the last of a row group may have fewer      */
-    int pieces;                        /* vectors of a row group                                           */
-    int64_t vectors;                   /* of W, padding not counted                                        */
-    int64_t chunks;                    /* of X                                                             */
-    int64_t token_tiles, output_tiles; /* the latter a multiple of cluster                       */
-    int64_t most_steps;                /* of all streams together                                */
+    int width;       /* outputs of a vector, padding included: 8, 16, 24 or 32           */
+    int tokens;      /* of a tile                                                        */
+    int ring;        /* chunks of X in shared memory                                     */
+    int horizon;     /* chunks over which a step may choose its inputs; less than `ring` */
+    int batch;       /* steps between two looks at the ring: 1, 2 or 4                   */
+    int parts;       /* of k                                                             */
+    int rows;        /* outputs of a vector; the last of a row group may have fewer      */
+    int pieces;      /* vectors of a row group                                           */
+    int64_t vectors; /* of W, padding not counted                                        */
+    int64_t chunks;  /* of X                                                             */
+    int64_t token_tiles, output_tiles;
+    int64_t most_steps; /* of all streams together                                */
 } lac_slide_shape;
 
-static inline int lac_slide_tile_vectors(const lac_slide_shape *s) { return LAC_SLIDE_WARPS * s->warp_tokens / s->tokens; }
 static inline int64_t lac_slide_step_bytes(const lac_slide_shape *s) { return s->width * LAC_SLIDE_SLOTS * 2; }
 static inline int64_t lac_slide_chunk_bytes(const lac_slide_shape *s) { return s->tokens * LAC_SLIDE_CHUNK * 2; }
 /* Steps on their way, of all warps. */

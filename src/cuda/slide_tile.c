@@ -303,7 +303,7 @@ static lac_status allocate_steps(const lac_slide_shape *s, lac_slide_tiled *out)
 
 lac_status lac_slide_tile(const lac_weight *weight, const lac_slide_shape *shape, lac_slide_tiled *out)
 {
-    int64_t vectors = shape->output_tiles * lac_slide_tile_vectors(shape);
+    int64_t vectors = shape->output_tiles * LAC_SLIDE_WARPS;
     *out = (lac_slide_tiled){.streams = vectors * shape->parts, .outputs = vectors * shape->width};
     tile_scratch unused;
     tile_job job = {weight, shape, out, NULL, lay_out_scratch(weight, shape, NULL, &unused), false};

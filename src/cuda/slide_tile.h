@@ -9,7 +9,7 @@ typedef struct lac_slide_tiled {
     uint8_t *weight; /* [step_count + LAC_SLIDE_DEPTH] of lac_slide_step_bytes            */
     uint32_t *index; /* [step_count + LAC_SLIDE_DEPTH][16]                                */
     int32_t *first;  /* [streams + 1] the first step of each: a vector's part of k           */
-    int32_t *output; /* [output_tiles * tile vectors * width] places in Y; -1: padding       */
+    int32_t *output; /* [output_tiles * 8 * width] places in Y; -1: padding       */
     int64_t step_count, streams, outputs;
 } lac_slide_tiled;
 

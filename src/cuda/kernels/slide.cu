@@ -1,14 +1,13 @@
-/* slide.cu - fp16 and bf16 SpMM for short vectors of outputs (8 to 64 that share their inputs): X slides through shared memory
+/* slide.cu - fp16 and bf16 SpMM for short vectors of outputs (8 to 32 that share their inputs): X slides through shared memory
  * and each vector selects its inputs on the way to registers.
  *
- * Y[LAC_TOKENS tokens][LAC_TILE_VECTORS vectors of LAC_WIDTH outputs] is a tile; blocks run over tiles (times parts of k) until
+ * Y[LAC_TOKENS tokens][eight vectors of LAC_WIDTH outputs] is a tile; blocks run over tiles (times parts of k) until
  * none is left. One producer thread brings X by tensor copies in chunks of 64 inputs into a ring of LAC_RING chunks. A warp
- * multiplies one vector by LAC_WARP_TOKENS tokens; it copies its weights for itself, by cp.async LAC_DEPTH steps ahead.
- * A cluster of two blocks has neighbouring output tiles of the same tokens: each fetches half of the tokens for both.
+ * multiplies one vector by all tokens of the tile; it copies its weights for itself, by cp.async LAC_DEPTH steps ahead.
  *
  *   warps 0-7   products by mma.sync: A 16 tokens x 16 selected inputs, B 16 inputs x 8 outputs, sums in registers
  *   warp 8      one thread fetches X; warps 9-11 are there because registers are shared out by four warps
- *   full[chunk]  its bytes;  empty[chunk]  the warps that compute, of every block of the cluster
+ *   full[chunk]  its bytes;  empty[chunk]  the warps that compute
  *
  * The ring, and a chunk in it (boxes of 64 tokens, 128-byte swizzle: piece p of row r, eight tokens, lies at p ^ (r & 7)):
  *
@@ -24,9 +23,8 @@
  * slots 8-15. Fragments of X are loaded LAC_AHEAD blocks of 16 tokens ahead, across steps.
  *
  * Preconditions: X feature-major, aligned as the tensor copies want it; weight and index readable LAC_DEPTH steps past their end.
- * Constants: LAC_WIDTH (8, 16, 24, 32, 64), LAC_TOKENS (64, 128, 256), LAC_WARP_TOKENS, LAC_RING, LAC_DEPTH (even), LAC_BATCH (divides it), LAC_CLUSTER (1 or 2), LAC_PARTS
+ * Constants: LAC_WIDTH (8, 16, 24, 32), LAC_TOKENS (64, 128, 256), LAC_RING, LAC_DEPTH (even), LAC_BATCH (divides it), LAC_PARTS
  * (1: k is not split), and those of epilogue.cuh. Bottleneck: shared memory (gathered X, copies), beside it mma.sync. */
-#include "cluster.cuh"
 #include "epilogue.cuh"
 #include "gather_copy.cuh"
 #include "matrix_load.cuh"
@@ -40,9 +38,7 @@
 #define LAC_BOX (LAC_CHUNK * 128)                           /* 64 tokens of a chunk */
 #define LAC_CHUNK_BYTES (LAC_TOKENS / 64 * LAC_BOX)
 #define LAC_RING_BYTES (LAC_RING * LAC_CHUNK_BYTES)
-#define LAC_TOKEN_GROUPS (LAC_TOKENS / LAC_WARP_TOKENS)
-#define LAC_TILE_VECTORS (8 / LAC_TOKEN_GROUPS)
-#define LAC_BLOCKS (LAC_WARP_TOKENS / 16)
+#define LAC_BLOCKS (LAC_TOKENS / 16)
 #define LAC_EIGHTS (LAC_WIDTH / 8)                          /* of outputs */
 #define LAC_WORDS (2 * LAC_EIGHTS)                          /* of a step's weights in a lane */
 #define LAC_STEP_BYTES (LAC_WIDTH * 32)
@@ -57,14 +53,13 @@ struct lac_item { /* what a block does next: a tile, a part of k */
 
 __device__ __forceinline__ bool lac_item_of(const lac_slide_args &args, int index, lac_item &item)
 {
-    const int columns = args.output_tiles / LAC_CLUSTER;
-    if (index >= columns * args.token_tiles * LAC_PARTS) return false;
+    if (index >= args.output_tiles * args.token_tiles * LAC_PARTS) return false;
     item.part = index % LAC_PARTS;
     index /= LAC_PARTS;
-    const int first = index / (args.band * args.token_tiles) * args.band, wide = min(columns - first, args.band);
+    const int first = index / (args.band * args.token_tiles) * args.band, wide = min(args.output_tiles - first, args.band);
     index -= first * args.token_tiles;
     item.token_tile = index / wide;
-    item.output_tile = (first + index % wide) * LAC_CLUSTER + (LAC_CLUSTER > 1 ? (int)lac_cluster_rank() : 0);
+    item.output_tile = first + index % wide;
     item.begin = (int)((i64)args.chunks * item.part / LAC_PARTS);
     item.end = (int)((i64)args.chunks * (item.part + 1) / LAC_PARTS);
     return true;
@@ -150,14 +145,9 @@ __device__ __forceinline__ void lac_ring_wait(lac_ring &ring, u32 count)
 
 __device__ __forceinline__ void lac_ring_free(lac_ring &ring, u32 count)
 {
-    const u32 lane = threadIdx.x & 31;
 #pragma unroll 1
     for (; count; count--) {
-        if (LAC_CLUSTER > 1) {
-            if (lane < LAC_CLUSTER) lac_barrier_arrive_at(ring.empty + 8 * ring.freed.slot, lane);
-        } else if (lane == 0) {
-            lac_barrier_arrive(ring.empty + 8 * ring.freed.slot);
-        }
+        if ((threadIdx.x & 31) == 0) lac_barrier_arrive(ring.empty + 8 * ring.freed.slot);
         lac_place_next(ring.freed);
     }
     __syncwarp();
@@ -289,7 +279,7 @@ __device__ __forceinline__ u32 lac_pack(float low, float high)
 /* Whether this warp's part of a tile can be stored 16 bytes at a time. */
 __device__ __forceinline__ bool lac_part_is_whole(const lac_gpu_call &call, const int *output, int token)
 {
-    const bool aligned = ((u64)call.y | (u64)call.ldy * 2) % 16 == 0 && token + LAC_WARP_TOKENS <= call.m;
+    const bool aligned = ((u64)call.y | (u64)call.ldy * 2) % 16 == 0 && token + LAC_TOKENS <= call.m;
 #if LAC_Y_TOKEN_MAJOR
     return LAC_EIGHTS % 4 == 0 && aligned && output[0] >= 0 && output[0] % 8 == 0 && output[LAC_WIDTH - 1] == output[0] + LAC_WIDTH - 1;
 #else
@@ -382,9 +372,8 @@ __device__ __forceinline__ i64 lac_partial_at(const lac_slide_args &args, const 
 
 __device__ __forceinline__ void lac_tile_write(const lac_gpu_call &call, const lac_slide_args &args, const lac_item &item, lac_sums &sum)
 {
-    const int warp = threadIdx.x >> 5, vector = item.output_tile * LAC_TILE_VECTORS + warp / LAC_TOKEN_GROUPS;
-    const int token = item.token_tile * LAC_TOKENS + warp % LAC_TOKEN_GROUPS * LAC_WARP_TOKENS;
-    if (token < call.m) lac_part_write(call, args.output + (i64)vector * LAC_WIDTH, token, sum);
+    const int vector = item.output_tile * 8 + (threadIdx.x >> 5);
+    lac_part_write(call, args.output + (i64)vector * LAC_WIDTH, item.token_tile * LAC_TOKENS, sum);
 }
 
 /* The steps of a warp's stream. */
@@ -397,7 +386,7 @@ __device__ __forceinline__ lac_steps lac_steps_of(const lac_slide_args &args, in
     lac_steps steps = {-1, -1};
     lac_item item;
     if (!lac_item_of(args, index, item)) return steps;
-    const int stream = (item.output_tile * LAC_TILE_VECTORS + warp / LAC_TOKEN_GROUPS) * LAC_PARTS + item.part;
+    const int stream = (item.output_tile * 8 + warp) * LAC_PARTS + item.part;
     steps.begin = args.first[stream];
     steps.end = args.first[stream + 1];
     return steps;
@@ -405,11 +394,10 @@ __device__ __forceinline__ lac_steps lac_steps_of(const lac_slide_args &args, in
 
 __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_slide_args &args, u32 chunks, u32 full, u32 empty)
 {
-    const int warp = __shfl_sync(LAC_ALL, (int)threadIdx.x >> 5, 0), each = gridDim.x / LAC_CLUSTER;
+    const int warp = __shfl_sync(LAC_ALL, (int)threadIdx.x >> 5, 0);
     lac_ring ring = {chunks, full, empty, chunks + LAC_RING_BYTES + warp * (LAC_DEPTH * LAC_STEP_PLACE), 0, 0, {0, 0, 0}, {0, 0, 0}};
     ring.lane = (threadIdx.x >> 3 & 1) * 16;
-    ring.chunks += warp % LAC_TOKEN_GROUPS * (LAC_WARP_TOKENS / 64 * LAC_BOX);
-    int index = blockIdx.x / LAC_CLUSTER;
+    int index = blockIdx.x;
     lac_steps steps = lac_steps_of(args, index, warp);
     lac_source from = lac_stream_fetch(args, ring, steps.begin);
     while (steps.begin >= 0) {
@@ -421,7 +409,7 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
 #pragma unroll
                 for (int i = 0; i < 4; i++) sum[b][j][i] = 0.0f;
         const int left = steps.end - steps.begin;
-        steps = lac_steps_of(args, index + each, warp);
+        steps = lac_steps_of(args, index + gridDim.x, warp);
         lac_stream(sum, ring, from, left);
         asm volatile("" : "+r"(index)); /* the item is worked out again: registers are short in between */
         lac_item item;
@@ -434,7 +422,7 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
         ring.ready.number = ring.freed.number = 0;
         ring.origin = ring.freed.slot * LAC_CHUNK_BYTES;
         from = lac_stream_fetch(args, ring, steps.begin); /* on their way while this tile is written */
-        index += each;
+        index += gridDim.x;
 #if LAC_PARTS > 1
         const i64 at = lac_partial_at(args, item, item.part);
 #pragma unroll
@@ -452,19 +440,16 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
 /* X of all the block's tiles, one chunk after the other. */
 __device__ __forceinline__ void lac_produce(const lac_slide_args &args, const lac_tensor_map *map, u32 chunks, u32 full, u32 empty)
 {
-    enum { BOXES = LAC_TOKENS / 64 / LAC_CLUSTER };
-    const int rank = LAC_CLUSTER > 1 ? (int)lac_cluster_rank() : 0;
     lac_place place = {0, 0, 1};
     lac_item item;
-    for (int index = blockIdx.x / LAC_CLUSTER; lac_item_of(args, index, item); index += gridDim.x / LAC_CLUSTER)
+    for (int index = blockIdx.x; lac_item_of(args, index, item); index += gridDim.x)
         for (int chunk = item.begin; chunk < item.end; chunk++) {
             const u32 barrier = full + 8 * place.slot, to = chunks + place.slot * LAC_CHUNK_BYTES;
             lac_barrier_wait(empty + 8 * place.slot, place.parity);
             lac_barrier_expect(barrier, LAC_CHUNK_BYTES);
 #pragma unroll
-            for (int box = rank * BOXES; box < (rank + 1) * BOXES; box++)
-                lac_copy_tensor(to + box * LAC_BOX, map, item.token_tile * LAC_TOKENS + box * 64, chunk * LAC_CHUNK, barrier,
-                                (1u << LAC_CLUSTER) - 1);
+            for (int box = 0; box < LAC_TOKENS / 64; box++)
+                lac_copy_tensor(to + box * LAC_BOX, map, item.token_tile * LAC_TOKENS + box * 64, chunk * LAC_CHUNK, barrier, 1);
             lac_place_next(place);
         }
 }
@@ -478,14 +463,11 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     if (threadIdx.x == 0) {
         for (int i = 0; i < LAC_RING; i++) {
             lac_barrier_init(full + 8 * i, 1);
-            lac_barrier_init(empty + 8 * i, 8 * LAC_CLUSTER);
+            lac_barrier_init(empty + 8 * i, 8);
         }
         lac_barrier_init_fence();
     }
     __syncthreads();
-#if LAC_CLUSTER > 1
-    lac_cluster_sync();
-#endif
     if (threadIdx.x >= 256) {
         lac_registers_fewer<40>();
         if (threadIdx.x == 256) lac_produce(args, &map, chunks, full, empty);
@@ -493,10 +475,6 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         lac_registers_more<232>();
         lac_consume(call, args, chunks, full, empty);
     }
-#if LAC_CLUSTER > 1
-    __syncwarp();
-    lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */
-#endif
 }
 
 #if LAC_PARTS > 1

@@ -9,8 +9,8 @@ typedef struct lac_slide_args {
     const int *output;           /* [vectors * LAC_WIDTH] places in Y; -1: padding                     */
     float *partial;              /* in the workspace: sums of the parts when k is split                */
     int output_tiles, token_tiles;
-    int band;   /* tiles of outputs, a cluster's as one, that are walked together */
-    int chunks; /* of 64 inputs, that X has                                       */
+    int band;   /* tiles of outputs that are walked together */
+    int chunks; /* of 64 inputs, that X has                     */
 } lac_slide_args;
 
 #endif
