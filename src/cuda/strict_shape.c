@@ -199,6 +199,8 @@ static lac_cost candidate_cost(const lac_problem *problem, const lac_strict_fact
     double x_bytes = m * (double)problem->weight->k_in * 4.0,
            y_bytes = m * (double)f->rows * (double)lac_dtype_size(o->y_dtype);
     double sums = tiles_m * block_m * blocks_n * lac_strict_block_n(s);
+    /* Blocks that begin and end while no other block on their multiprocessor multiplies, beside the first. */
+    double uncovered = s->blocks_at_once > 1 ? 0.0 : ceil(tiles_m * blocks_n * s->split / rates->multiprocessors) - 1.0;
     lac_gpu_work work = {
         .memory_bytes = x_bytes * (lac_strict_transposes(problem) ? 3.0 : 1.0) + y_bytes * (o->has_residual ? 2.0 : 1.0) +
                         blocks_n * steps * record * ceil(tiles_m / GROUP_M),
@@ -210,7 +212,7 @@ static lac_cost candidate_cost(const lac_problem *problem, const lac_strict_fact
         .blocks = tiles_m * blocks_n * s->split,
         /* Two blocks on a multiprocessor run at half the speed each, so a wave is one block everywhere. */
         .blocks_at_once = rates->multiprocessors,
-        .fill_seconds = 6e-6 + (parts > 1.0 ? 0.4e-6 * parts : 0.0),
+        .fill_seconds = 6e-6 + (parts > 1.0 ? 0.4e-6 * parts : 0.0) + 4e-6 * uncovered,
         .launches = lac_strict_transposes(problem) ? 2 : 1};
     work.efficiency = efficiency(s, work.blocks / rates->multiprocessors);
     lac_cost cost = lac_model_gpu_cost(rates, &work);
