@@ -20,6 +20,7 @@ typedef struct gather_state {
     lac_gather_shape shape;
     lac_cu_function program[PROGRAMS];
     lac_cu_pointer stages, index, range, output;
+    int stages_a_tile; /* 0: they differ */
 } gather_state;
 
 /* As in turn.cu. */
@@ -70,7 +71,7 @@ static int cluster_of(const lac_gather_shape *s, int program)
 }
 
 /* Parts are added up by another kernel, which writes Y itself. */
-static bool stores_y(const lac_gather_shape *s) { return s->staging && s->parts == 1; }
+static bool stores_y(const lac_gather_shape *s) { return s->staging > 0 && s->parts == 1; }
 
 static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_gather_shape *s, int program)
 {
@@ -90,6 +91,7 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
     lac_cuda_request_define(request, "LAC_PAIRED", s->paired);
     lac_cuda_request_define(request, "LAC_STORES_Y", stores_y(s));
+    lac_cuda_request_define(request, "LAC_STAGING_PIECES", s->staging);
 }
 
 /* Which program each request is. */
@@ -157,10 +159,20 @@ static lac_status load_programs(const lac_problem *problem, gather_state *state)
     return status;
 }
 
+/* How many stages every tile has, in order; 0 where they differ. */
+static int even_stages(const lac_gather_tiled *t, int64_t tiles)
+{
+    int32_t count = tiles > 0 ? t->range[1] - t->range[0] : 0;
+    for (int64_t i = 0; i < tiles; ++i)
+        if (t->range[2 * i] != i * count || t->range[2 * i + 1] != (i + 1) * count) return 0;
+    return count;
+}
+
 static lac_status upload(const lac_device *device, const lac_gather_tiled *t, gather_state *state)
 {
     const lac_gather_shape *s = &state->shape;
     uint64_t stages = (uint64_t)t->stage_count, tiles = (uint64_t)s->output_tiles;
+    state->stages_a_tile = even_stages(t, s->output_tiles);
     lac_status status =
         lac_cuda_upload(device, "stages of the weight", t->stages, stages * (uint64_t)lac_gather_w_stage(s), &state->stages);
     if (!status)
@@ -231,7 +243,8 @@ static lac_gather_args make_args(const lac_problem *problem, const gather_state 
                              .partial = (float *)(void *)(workspace + aligned(lac_gather_turned_bytes(problem))),
                              .output_tiles = (int)s->output_tiles,
                              .token_tiles = (int)s->token_tiles,
-                             .band = band_of(s, streams)};
+                             .band = band_of(s, streams),
+                             .stages_a_tile = state->stages_a_tile};
 }
 
 static lac_status turn_x(const lac_problem *problem, const gather_state *state, void *stream, lac_gpu_call *gpu_call,

@@ -141,9 +141,9 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
         s->token_tiles = ceil_div(s->token_tiles, s->cluster) * s->cluster;
     int64_t bytes = (int64_t)lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES, stage = lac_gather_stage(s);
     s->stages = bytes / stage < MOST_STAGES ? (int)(bytes / stage) : MOST_STAGES;
-    int64_t beside = (bytes - LAC_GATHER_STAGING) / stage;
-    s->staging = stores(problem, s) && beside >= LEAST_BESIDE;
-    if (s->staging && beside < s->stages) s->stages = (int)beside;
+    int64_t beside[2] = {(bytes - lac_gather_staging(2)) / stage, (bytes - lac_gather_staging(3)) / stage};
+    s->staging = stores(problem, s) && beside[0] >= LEAST_BESIDE ? 2 + (beside[1] == beside[0]) : 0;
+    if (s->staging && beside[0] < s->stages) s->stages = (int)beside[0];
     int64_t turned = ceil_div(problem->weight->k_in, 64) * (lac_gather_turned_ld(problem) / 64); /* blocks of turn.cu */
     return s->stages >= 2 && turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * s->most_stages < INT32_MAX / s->rows;

@@ -19,7 +19,7 @@ typedef struct lac_gather_shape {
     int stages, cluster, parts;                  /* parts of k                         */
     bool paired;                                 /* a tile has two row groups of up to 64 outputs */
     bool boxes;                                  /* a stage's rows of X are neighbours: gather_block.cu */
-    bool staging;                                /* Y leaves through shared memory     */
+    int staging;                                 /* pieces of Y on its way out; 0: it goes directly */
     int64_t height;                              /* outputs that share their rows of X */
     int64_t groups, tiles_a_group, output_tiles; /* of outputs; paired: two groups a tile */
     int64_t token_tiles;                         /* a multiple of cluster              */
@@ -39,10 +39,10 @@ static inline int lac_gather_stage(const lac_gather_shape *s)
 {
     return (lac_gather_x_stage(s) + lac_gather_w_stage(s) + 1023) / 1024 * 1024;
 }
-enum { LAC_GATHER_STAGING = 2 * 2 * 8192 }; /* two halves of 64 x 64 elements for each warpgroup */
+static inline int lac_gather_staging(int pieces) { return pieces * 2 * 8192; } /* 64 x 64 elements for each warpgroup */
 static inline unsigned lac_gather_shared(const lac_gather_shape *s)
 {
-    return (unsigned)(s->stages * lac_gather_stage(s) + (s->staging ? LAC_GATHER_STAGING : 0));
+    return (unsigned)(s->stages * lac_gather_stage(s) + lac_gather_staging(s->staging));
 }
 
 /* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes; 0 where the caller's

@@ -13,6 +13,7 @@ typedef struct lac_gather_args {
     long long ldx;
     int output_tiles, token_tiles; /* one of them a multiple of LAC_CLUSTER                                  */
     int band;                      /* tiles of outputs that are walked together, so that L2 keeps them       */
+    int stages_a_tile;             /* where every tile has as many, one tile's behind the other's; else 0     */
     int stores_y;                  /* Y is such that the copy engine can store it                            */
 } lac_gather_args;
 

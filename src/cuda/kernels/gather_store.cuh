@@ -4,15 +4,15 @@
  * Preconditions: Y is of 16-bit elements, it and its rows are aligned to 16 bytes, and 64 outputs of a tile are neighbours in Y
  * unless they lie beyond its last one (what lies outside Y is not stored).
  *
- *   staging, for each warpgroup: two halves of [64 outputs or tokens][128 bytes], 128-byte swizzle: chunk c of row r at
- *   r * 128 + (c ^ (r & 7)) * 16. A half is written while the engine reads the other one. */
+ *   staging, for each warpgroup: LAC_STAGING_PIECES (2, 3) parts of [64 outputs or tokens][128 bytes], 128-byte swizzle: chunk c of row r at
+ *   r * 128 + (c ^ (r & 7)) * 16. One is written while the engine reads the others. */
 #ifndef LAC_CUDA_KERNELS_GATHER_STORE_CUH
 #define LAC_CUDA_KERNELS_GATHER_STORE_CUH
 
 #include "numbers.cuh"
 #include "tensor_copy.cuh"
 
-#define LAC_STAGING_HALF 8192
+#define LAC_PIECE 8192
 
 /* Four 8x8 matrices to the rows whose addresses the lanes 8i to 8i + 7 bring for matrix i; with `turned`, their columns. */
 template <bool turned> __device__ __forceinline__ void lac_store_matrices(u32 address, const u32 (&word)[4])
@@ -33,28 +33,28 @@ __device__ __forceinline__ void lac_warpgroup_sync()
     asm volatile("bar.sync %0, 128;" ::"r"(1 + (threadIdx.x >> 7)) : "memory");
 }
 
-/* This warp's 16 outputs x 64 tokens of a half; `word` of the pair of tokens 8j + 2q of output half h is word[2j + h]. */
-__device__ __forceinline__ void lac_stage_half(u32 half, const u32 (&word)[16])
+/* This warp's 16 outputs x 64 tokens of a piece; `word` of the pair of tokens 8j + 2q of output half h is word[2j + h]. */
+__device__ __forceinline__ void lac_stage_piece(u32 piece, const u32 (&word)[16])
 {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5 & 3, r = lane & 7, h = lane >> 3 & 1, next = lane >> 4;
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
         const u32 four[4] = {word[2 * j], word[2 * j + 1], word[2 * j + 2], word[2 * j + 3]};
 #if LAC_Y_TOKEN_MAJOR
-        lac_store_matrices<true>(half + ((j + next) * 8 + r) * 128 + ((2 * warp + h) ^ r) * 16, four);
+        lac_store_matrices<true>(piece + ((j + next) * 8 + r) * 128 + ((2 * warp + h) ^ r) * 16, four);
 #else
-        lac_store_matrices<false>(half + (16 * warp + 8 * h + r) * 128 + ((j + next) ^ r) * 16, four);
+        lac_store_matrices<false>(piece + (16 * warp + 8 * h + r) * 128 + ((j + next) ^ r) * 16, four);
 #endif
     }
 }
 
-/* Starts the store of a half to 64 outputs from `output` on and 64 tokens from `token` on; one thread. */
-__device__ __forceinline__ void lac_store_half(u32 half, const lac_tensor_map *map, int output, int token)
+/* Starts the store of a piece to 64 outputs from `output` on and 64 tokens from `token` on; one thread. */
+__device__ __forceinline__ void lac_store_piece(u32 piece, const lac_tensor_map *map, int output, int token)
 {
 #if LAC_Y_TOKEN_MAJOR
-    lac_store_tensor(half, map, output, token);
+    lac_store_tensor(piece, map, output, token);
 #else
-    lac_store_tensor(half, map, token, output);
+    lac_store_tensor(piece, map, token, output);
 #endif
 }
 

@@ -14,7 +14,7 @@
  *
  * Constants: LAC_ROWS of X a stage (32, 64), LAC_TILE_OUTPUTS (64, 128, 256), LAC_TILE_TOKENS, LAC_N (64, 128, 256), LAC_STAGES, LAC_CLUSTER (1, 2, 4),
  * LAC_PAIRED (two row groups of up to 64 outputs each have a tile together: the rows of X that only the first reads come first, then
- * those that both read, then those that only the second reads; each warpgroup multiplies its own), LAC_STORES_Y (Y leaves by the copy engine, gather_store.cuh),
+ * those that both read, then those that only the second reads; each warpgroup multiplies its own), LAC_STORES_Y (Y leaves by the copy engine, gather_store.cuh) and LAC_STAGING_PIECES,
  * LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PARTS (1: k is not split), and those of
  * epilogue.cuh. */
 #ifndef LAC_CUDA_KERNELS_TILE_PRODUCT_CUH
@@ -45,6 +45,12 @@
 #define LAC_BLOCKS (LAC_SPLITS_OUTPUTS ? LAC_TILE_OUTPUTS / 128 : 1)
 #define LAC_SUMS (LAC_N / 2)
 
+/* Y leaves in four pieces a warpgroup; staging has room for two or three. With two, the other two go where the warpgroup's own W of the tile's last two
+ * stages was: these stages are held until the copy engine has read them. */
+#define LAC_PIECES (LAC_BLOCKS * LAC_N / 64)
+#define LAC_HOLDS \
+    (LAC_STORES_Y && LAC_PARTS == 1 && LAC_PIECES == 4 && LAC_STAGING_PIECES == 2 && LAC_STAGES >= 4 && LAC_CLUSTER == 1 && !LAC_SPARSE && !LAC_PAIRED)
+
 static_assert(LAC_TILE_TOKENS == (LAC_SPLITS_OUTPUTS ? 1 : 2) * LAC_N, "a warpgroup has all tokens, or half of them");
 
 struct lac_item { /* what a block does next: a tile, some of its stages */
@@ -62,11 +68,17 @@ __device__ __forceinline__ bool lac_item_of(const lac_gather_args &args, int ind
     const int rank = LAC_CLUSTER > 1 ? (int)lac_cluster_rank() : 0;
     item.part = index % LAC_PARTS;
     index /= LAC_PARTS;
-    const int first = index / (args.band * groups) * args.band, wide = min(tiles - first, args.band);
-    index -= first * groups;
-    item.token_tile = index / wide * LONG + (LAC_SHARES_X ? 0 : rank);
-    item.output_tile = (first + index % wide) * WIDE + (LAC_SHARES_X ? rank : 0);
-    const int begin = args.range[2 * item.output_tile], count = args.range[2 * item.output_tile + 1] - begin;
+    int first = 0, wide = tiles;
+    if (args.band < tiles) { /* divisions are slow */
+        first = index / (args.band * groups) * args.band, wide = min(tiles - first, args.band);
+        index -= first * groups;
+    }
+    const int across = index / wide;
+    item.token_tile = across * LONG + (LAC_SHARES_X ? 0 : rank);
+    item.output_tile = (first + index - across * wide) * WIDE + (LAC_SHARES_X ? rank : 0);
+    /* A load here would be waited for at once. */
+    const int even = args.stages_a_tile, begin = even ? item.output_tile * even : args.range[2 * item.output_tile];
+    const int count = even ? even : args.range[2 * item.output_tile + 1] - begin;
     item.begin = begin + (int)((i64)count * item.part / LAC_PARTS);
     item.end = begin + (int)((i64)count * (item.part + 1) / LAC_PARTS);
 #if LAC_PAIRED
@@ -135,6 +147,7 @@ __device__ __forceinline__ u32 lac_pack(float low, float high)
 /* This thread's outputs of a tile, asked for before the first product so that nobody waits for them after the last. */
 struct lac_outputs {
     int place[LAC_BLOCKS][2]; /* in Y; -1: nowhere */
+    int first[LAC_BLOCKS];    /* of the block's first output that this warp has */
     float bias[LAC_BLOCKS][2];
 };
 
@@ -149,13 +162,15 @@ __device__ __forceinline__ lac_outputs lac_outputs_of(const lac_gpu_call &call, 
 {
     lac_outputs outputs;
 #pragma unroll
-    for (int b = 0; b < LAC_BLOCKS; b++)
+    for (int b = 0; b < LAC_BLOCKS; b++) {
+        outputs.first[b] = lac_places_of(args, item, b)[0];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int place = lac_places_of(args, item, b)[(threadIdx.x >> 2 & 7) + 8 * h];
             outputs.place[b][h] = place;
             outputs.bias[b][h] = place < 0 ? 0.0f : lac_bias(call, place);
         }
+    }
     return outputs;
 }
 
@@ -234,41 +249,46 @@ __device__ __forceinline__ void lac_block_write(const lac_gpu_call &call, float 
 }
 
 #if LAC_STORES_Y
-/* A warpgroup's part of a tile to Y through its two halves of `staging`. */
-__device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const lac_gather_args &args, const lac_item &item,
-                                               const lac_outputs &outputs, float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 staging,
+/* A warpgroup's part of a tile to Y, a piece of 64 x 64 at a time through shared memory: the parts of `staging` in turns, or,
+ * for the third and fourth, held[2] where that is not 0. */
+__device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const lac_item &item, const lac_outputs &outputs,
+                                               float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 staging, const u32 (&held)[2],
                                                const lac_tensor_map *map)
 {
     const int token = item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N), q = threadIdx.x & 3;
     const bool leads = (threadIdx.x & 127) == 0;
-    enum { PARTS = LAC_N / 64, PENDING = LAC_BLOCKS * PARTS % 2 == 0 };
+    enum { PARTS = LAC_N / 64 };
 #pragma unroll
-    for (int b = 0; b < LAC_BLOCKS; b++)
+    for (int piece = 0; piece < LAC_PIECES; piece++) {
+        const int b = piece / PARTS, part = piece % PARTS;
+        const bool holds = piece >= 2 && held[0] != 0;
+        const u32 room = holds ? held[piece & 1] : staging + piece % LAC_STAGING_PIECES * LAC_PIECE;
+        u32 word[16];
 #pragma unroll
-        for (int part = 0; part < PARTS; part++) {
-            const u32 half = staging + (b * PARTS + part) % 2 * LAC_STAGING_HALF;
-            u32 word[16];
+        for (int i = 0; i < 16; i++) {
+            const int h = i & 1, at = part * 32 + (i >> 1) * 4 + h * 2, t = token + part * 64 + (i >> 1) * 8 + 2 * q;
+            float pair[2] = {sum[b][at], sum[b][at + 1]};
 #pragma unroll
-            for (int i = 0; i < 16; i++) {
-                const int h = i & 1, at = part * 32 + (i >> 1) * 4 + h * 2, t = token + part * 64 + (i >> 1) * 8 + 2 * q;
-                float pair[2] = {sum[b][at], sum[b][at + 1]};
-#pragma unroll
-                for (int e = 0; e < 2; e++)
+            for (int e = 0; e < 2; e++)
 #if LAC_HAS_RESIDUAL
-                    if (outputs.place[b][h] >= 0 && t + e < call.m)
+                if (outputs.place[b][h] >= 0 && t + e < call.m)
 #endif
-                        pair[e] = lac_finish(call, t + e, outputs.place[b][h], pair[e], outputs.bias[b][h]);
-                word[i] = lac_pack(pair[0], pair[1]);
-            }
-            if (leads) lac_store_wait_read<PENDING>();
-            lac_warpgroup_sync();
-            lac_stage_half(half, word);
-            lac_async_fence();
-            lac_warpgroup_sync();
-            const int output = lac_places_of(args, item, b)[0]; /* of the first warp, which leads */
-            if (leads && output >= 0) lac_store_half(half, map, output, token + part * 64);
-            if (leads) lac_store_commit();
+                    pair[e] = lac_finish(call, t + e, outputs.place[b][h], pair[e], outputs.bias[b][h]);
+            word[i] = lac_pack(pair[0], pair[1]);
         }
+        if (piece == 0) { /* the last tile's are read by now */
+            if (leads) lac_store_wait_read<0>();
+            lac_warpgroup_sync();
+        } else if (piece >= LAC_STAGING_PIECES && !holds) {
+            if (leads) lac_store_wait_read<LAC_STAGING_PIECES - 1>();
+            lac_warpgroup_sync();
+        }
+        lac_stage_piece(room, word);
+        lac_async_fence();
+        lac_warpgroup_sync();
+        if (leads && outputs.first[b] >= 0) lac_store_piece(room, map, outputs.first[b], token + part * 64);
+        if (leads) lac_store_commit();
+    }
 }
 #endif
 
@@ -329,6 +349,17 @@ __device__ __forceinline__ void lac_stage_release(u32 empty, u32 slot)
     }
 }
 
+#if LAC_HOLDS
+/* The first warp of a warpgroup gives held stages back: the copy engine has read what it stores. */
+__device__ __forceinline__ void lac_held_release(u32 empty, u32 last)
+{
+    if ((threadIdx.x & 127) == 0) lac_store_wait_read<0>();
+    __syncwarp();
+    lac_stage_release(empty, (last + LAC_STAGES - 1) % LAC_STAGES);
+    lac_stage_release(empty, last);
+}
+#endif
+
 #if LAC_PAIRED
 /* A stage of which this warpgroup's outputs read nothing: it must have come before it goes back, or phases would be mixed up. */
 __device__ __forceinline__ void lac_stage_skip(u32 full, u32 empty, u32 &slot, u32 &parity)
@@ -350,6 +381,9 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
                                             const lac_tensor_map *y_map = nullptr)
 {
     u32 slot = 0, parity = 0;
+#if LAC_HOLDS
+    int held = -1; /* by the first warp: this slot and the one before it */
+#endif
     lac_item item, next;
     int index = blockIdx.x / LAC_CLUSTER;
     for (bool more = lac_item_of(args, index, item); more; item = next) {
@@ -371,10 +405,17 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             lac_barrier_wait(full + 8 * slot, parity);
             if (LAC_GATHERS) lac_async_fence(); /* the copy engine's writes need none */
             lac_stage_products(sum, stages + slot * LAC_STAGE, threadIdx.x >> 7);
+#if LAC_HOLDS
+            if (held >= 0) lac_held_release(empty, held);
+            held = -1;
+#endif
             /* The stage goes back as soon as it can; the other warpgroup keeps the tensor cores busy meanwhile. And sparse products
              * take their places out of a register, which the next stage's must not replace under them. */
             lac_wgmma_wait<0>();
-            lac_stage_release(empty, slot);
+#if LAC_HOLDS
+            if (!args.stores_y || stage + 2 < end || end - begin < 2)
+#endif
+                lac_stage_release(empty, slot);
             if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
         }
 #pragma unroll
@@ -391,11 +432,33 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
 #pragma unroll
             for (int i = 0; i < LAC_SUMS; i++) args.partial[at + (b * LAC_SUMS + i) * 256] = sum[b][i];
 #elif LAC_STORES_Y
-        if (args.stores_y)
-            lac_tile_store(call, args, item, outputs, sum,
-                           stages + LAC_STAGES * LAC_STAGE + (threadIdx.x >> 7) * (2 * LAC_STAGING_HALF), y_map);
-        else
+        if (args.stores_y) {
+            u32 room[2] = {0, 0};
+#if LAC_HOLDS
+            if (held >= 0) lac_held_release(empty, held); /* this tile had no stage */
+            held = -1;
+            const int last = (slot + LAC_STAGES - 1) % LAC_STAGES, before = (slot + LAC_STAGES - 2) % LAC_STAGES;
+            if (end - begin >= 2) {
+                const u32 own = stages + LAC_X_STAGE + (threadIdx.x >> 7) * (LAC_BLOCKS * 64 * LAC_W_ROW);
+                room[0] = own + before * LAC_STAGE;
+                room[1] = own + last * LAC_STAGE;
+            }
+#endif
+            lac_tile_store(call, item, outputs, sum, stages + LAC_STAGES * LAC_STAGE + (threadIdx.x >> 7) * (LAC_STAGING_PIECES * LAC_PIECE),
+                           room, y_map);
+#if LAC_HOLDS
+            if (room[0]) {
+                if (threadIdx.x & 96) { /* the others are done with them */
+                    lac_stage_release(empty, before);
+                    lac_stage_release(empty, last);
+                } else {
+                    held = last;
+                }
+            }
+#endif
+        } else {
             lac_tile_write(call, args, item, outputs, sum);
+        }
 #else
         lac_tile_write(call, args, item, outputs, sum);
 #endif
