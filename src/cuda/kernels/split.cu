@@ -274,8 +274,8 @@ __device__ __forceinline__ u32 lac_split_block(const lac_gpu_call &call, const l
 }
 #endif
 
-/* Three blocks a multiprocessor; pairs would lack a register or two. */
-extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_PLANES == 2 ? 2 : 3) lac_split(lac_gpu_call call, lac_window_args args)
+/* Three blocks a multiprocessor; pairs, and any before sm_90, would lack a few registers. */
+extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_PLANES == 2 || __CUDA_ARCH__ < 900 ? 2 : 3) lac_split(lac_gpu_call call, lac_window_args args)
 {
 #if LAC_EARLY
     asm volatile("griddepcontrol.launch_dependents;");
