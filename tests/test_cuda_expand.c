@@ -165,7 +165,8 @@ static void runs_are_as_short_as_they_may_be(void **state)
     lac_device_close(target);
 }
 
-/* One piece, byte by byte, as an H200 multiplied it right: 8:32 has five words a thread, a section of 16 bytes and one of 4. */
+/* One piece, byte by byte, by the rules of expand_tile.h, under which an H200 multiplies right: 8:32 has five words a thread, a
+ * section of 16 bytes and one of 4. */
 static void a_piece_is_laid_out_as_the_gpu_reads_it(void **state)
 {
     (void)state;
