@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/arithmetic.h"
 #include "core/status.h"
 
 enum { MAX_DECIMALS = 12 }; /* of a density in percent: 100 * 10^12 is exact in a double */
@@ -268,8 +269,6 @@ double lac_pattern_density(const lac_pattern *pattern)
 /* ---- on a matrix */
 
 static int64_t at_least_one(int64_t size) { return size > 1 ? size : 1; }
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int32_t bits_for(int32_t m)
 {
@@ -279,7 +278,7 @@ static int32_t bits_for(int32_t m)
 }
 
 /* Whole groups keep `n` each, a last one of r units min(n, r). */
-static int64_t kept_of(int64_t units, int32_t n, int32_t m) { return units / m * n + smaller(n, units % m); }
+static int64_t kept_of(int64_t units, int32_t n, int32_t m) { return units / m * n + lac_smaller(n, units % m); }
 
 lac_status lac_geometry_make(const lac_pattern *pattern, int64_t n, int64_t k, lac_geometry *out)
 {
@@ -291,21 +290,21 @@ lac_status lac_geometry_make(const lac_pattern *pattern, int64_t n, int64_t k, l
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "k is %" PRId64 "; it lies in 0 to 2147483647", k);
 
     lac_geometry g = {.n = n, .k = k};
-    g.unit_n = smaller(pattern->unit_n, at_least_one(n));
-    g.unit_k = smaller(pattern->unit_k, at_least_one(k));
-    g.row_groups = ceil_divide(n, g.unit_n);
-    g.units = ceil_divide(k, g.unit_k);
+    g.unit_n = lac_smaller(pattern->unit_n, at_least_one(n));
+    g.unit_k = lac_smaller(pattern->unit_k, at_least_one(k));
+    g.row_groups = lac_ceil_divide(n, g.unit_n);
+    g.units = lac_ceil_divide(k, g.unit_k);
     g.is_free = pattern->m == 0;
     if (g.is_free) {
         int64_t most = (int64_t)floor(pattern->density * (double)g.units + 0.5);
-        g.selected = smaller(at_least_one(most), g.units);
+        g.selected = lac_smaller(at_least_one(most), g.units);
         g.slots = g.selected;
     } else {
         bool vnm = pattern->family == LAC_FAMILY_VNM;
         g.group_m = pattern->m;
         g.group_n = vnm ? LAC_VNM_SELECTED : pattern->n;
         g.slot_n = pattern->n;
-        g.groups = ceil_divide(g.units, g.group_m);
+        g.groups = lac_ceil_divide(g.units, g.group_m);
         g.selected = kept_of(g.units, g.group_n, g.group_m);
         g.slots = kept_of(g.units, g.slot_n, g.group_m);
         g.index_bits = bits_for(g.group_m);

@@ -17,6 +17,7 @@
 
 #include <string.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "core/parallel.h"
@@ -47,7 +48,6 @@ typedef struct broadcast_state {
     void *storage;
 } broadcast_state;
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static uint64_t rounded_up(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /* Every row of a row group reads the same columns; narrower groups than half a vector waste its lanes. */
@@ -92,7 +92,7 @@ static void cut_tokens(const lac_cpu_unit *unit, lac_cpu_panel *panel)
 /* The tiles of the first panel, which no other exceeds. */
 static lac_cpu_panel first_panel(const lac_problem *problem)
 {
-    lac_cpu_panel panel = {.tokens = smaller(problem->m, lac_cpu_panel_tokens(problem->m))};
+    lac_cpu_panel panel = {.tokens = lac_smaller(problem->m, lac_cpu_panel_tokens(problem->m))};
     cut_tokens(problem->kernel->config, &panel);
     return panel;
 }
@@ -149,7 +149,7 @@ static blocking blocking_by(const lac_problem *problem, bool by_tokens)
     int64_t share = clamp(panels / (4 * (int64_t)problem->options.threads), 1, 64); /* four items a thread at least */
     int64_t by_weights = l2 / 2 / (b.slots * width * (int64_t)lac_dtype_size(w->dtype));
     int64_t by_sums = l2 / 4 / ((int64_t)sizeof(float) * b.tiles * b.tile * width);
-    b.panels = clamp(smaller(by_weights, by_sums), 1, share);
+    b.panels = clamp(lac_smaller(by_weights, by_sums), 1, share);
     if (by_tokens) { /* sums go no further than the first-level cache; one block where a tile leaves room for more */
         b.panels = clamp(l1 / 4 / ((int64_t)sizeof(float) * b.tile * width), 1, panels > 0 ? panels : 1);
         if (g->k * b.tile * (int64_t)sizeof(float) <= l1 / 2) b.slots = MOST_BLOCK_SLOTS;
@@ -227,7 +227,7 @@ static void cut_group(broadcast_state *state, const lac_weight *w, int64_t group
     for (int64_t first = 0; first < rows; first += width) {
         panel_of_w *panel = &state->panels[state->count++];
         panel->first_row = group * w->geometry.unit_n + first;
-        panel->rows = (int)smaller(rows - first, width);
+        panel->rows = (int)lac_smaller(rows - first, width);
         panel->vectors = (panel->rows + unit->lanes - 1) / unit->lanes;
         panel->slots = slots;
         panel->columns = *columns;
@@ -277,7 +277,7 @@ void lac_cpu_broadcast_release(void *state)
 /* Sums that wait, of the largest panel. */
 static uint64_t aside_bytes(const lac_problem *problem)
 {
-    return lac_cpu_aside_bytes(problem, smaller(problem->m, lac_cpu_panel_tokens(problem->m)));
+    return lac_cpu_aside_bytes(problem, lac_smaller(problem->m, lac_cpu_panel_tokens(problem->m)));
 }
 
 /* What a thread has for itself where threads share out the tokens. */
@@ -330,11 +330,11 @@ static void look_ahead(const item *it, int64_t p, int64_t next_slot, int64_t til
         return;
     }
     if (next_slot >= panel->slots) {
-        p = smaller(p + it->later, it->state->count - 1);
+        p = lac_smaller(p + it->later, it->state->count - 1);
         panel = &it->state->panels[p];
         next_slot = 0;
     }
-    size_t bytes = (size_t)smaller(panel->slots - next_slot, it->slots) * slot_bytes(it, panel);
+    size_t bytes = (size_t)lac_smaller(panel->slots - next_slot, it->slots) * slot_bytes(it, panel);
     size_t part = bytes / (size_t)it->tokens->tiles;
     call->ahead = panel->values + (size_t)next_slot * slot_bytes(it, panel) + (size_t)tile * part;
     call->ahead_step = (int64_t)(2 * part / (size_t)(call->slots ? call->slots : 1)) + 1;
@@ -363,7 +363,7 @@ static void multiply_block(const item *it, int64_t from)
             const panel_of_w *panel = &it->state->panels[p];
             if (from && from >= panel->slots) continue; /* the first block runs even when empty: it clears the sums */
             call.vectors = panel->vectors;
-            call.slots = smaller(panel->slots - from, it->slots);
+            call.slots = lac_smaller(panel->slots - from, it->slots);
             call.columns = panel->columns + from;
             call.values = panel->values + (size_t)from * slot_bytes(it, panel);
             call.sums = sums_of(it, p, tile);
@@ -416,7 +416,7 @@ static void run_by_tokens(const lac_problem *problem, const broadcast_state *sta
                        .call = call,
                        .tokens = &tokens,
                        .first = i * b->panels,
-                       .last = smaller((i + 1) * b->panels, state->count),
+                       .last = lac_smaller((i + 1) * b->panels, state->count),
                        .slots = b->slots,
                        .later = b->panels,
                        .sums = (float *)(void *)(own + tile_bytes)};
@@ -455,7 +455,7 @@ lac_status lac_cpu_broadcast_execute(const lac_problem *problem, const void *opa
                            .call = call,
                            .tokens = &tokens,
                            .first = i * b.panels,
-                           .last = smaller((i + 1) * b.panels, state->count),
+                           .last = lac_smaller((i + 1) * b.panels, state->count),
                            .slots = b.slots,
                            .later = b.panels * threads,
                            .sums = sums};

@@ -1,6 +1,7 @@
 /* kernels.c - the CPU's table of kernels and what the planner asks of them. core/registry.c lists it. */
 #include "cpu/kernels.h"
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "cpu/backend.h"
 #include "cpu/broadcast.h"
@@ -38,8 +39,6 @@ static const double PLAIN_PRODUCT_1 = 2.5, PLAIN_PRODUCT_4 = 1.8, PLAIN_PRODUCT_
 static const double PLAIN_GATHER = 2.8, PLAIN_DECODE = 11.0, PLAIN_STORE = 22.0;
 
 static double at_least_one(double value) { return value > 1.0 ? value : 1.0; }
-static double ceil_divide(int64_t count, int64_t step) { return (double)((count + step - 1) / step); }
-static double rounded_up(int64_t count, int64_t step) { return ceil_divide(count, step) * (double)step; }
 
 /* What all kernels do alike. Y counts twice: a line is read before it is written. */
 static lac_cpu_work common_work(const lac_problem *problem, int lanes)
@@ -70,7 +69,7 @@ static double shuffling(const lac_problem *problem)
 static void add_weight(const lac_problem *problem, lac_cpu_work *work, double bytes, double readings, int caches)
 {
     bool by_tokens = lac_cpu_shares_tokens(problem, (uint64_t)bytes, (int64_t)readings, caches);
-    double panels = by_tokens ? 1.0 : ceil_divide(problem->m, LAC_CPU_PANEL_TOKENS);
+    double panels = by_tokens ? 1.0 : (double)lac_ceil_divide(problem->m, LAC_CPU_PANEL_TOKENS);
     double l2 = problem->device->info.l2_bytes ? (double)problem->device->info.l2_bytes : 1 << 20;
     work->bytes += bytes * panels;
     if (readings <= panels) return;
@@ -86,12 +85,12 @@ static double waiting(double fmas, double sums)
 static lac_cost gather_cost(const lac_problem *problem)
 {
     lac_cpu_work work = common_work(problem, 1);
-    double kept = (double)problem->weight->kept, panels = ceil_divide(problem->m, LAC_CPU_PANEL_TOKENS);
+    double kept = (double)problem->weight->kept, panels = (double)lac_ceil_divide(problem->m, LAC_CPU_PANEL_TOKENS);
     double weight_bytes = 0.0;
     for (int part = 0; part < LAC_PART_COUNT; ++part) weight_bytes += (double)problem->weight->part[part].bytes;
     int tile = lac_cpu_tile_tokens(problem->m);
     double product = tile == 1 ? PLAIN_PRODUCT_1 : tile == 4 ? PLAIN_PRODUCT_4 : PLAIN_PRODUCT_16;
-    double products = rounded_up(problem->m, tile) * kept;
+    double products = (double)lac_round_up(problem->m, tile) * kept;
     work.threads = lac_cpu_threads(problem);
     work.fmas = products;
     work.loads = products * product + products / tile * PLAIN_GATHER + panels * kept * PLAIN_DECODE;
@@ -104,7 +103,7 @@ static lac_cost gather_cost(const lac_problem *problem)
 static int broadcast_tile(const lac_cpu_unit *unit, int64_t m)
 {
     const int *tiles = unit->broadcast_tiles;
-    double count = ceil_divide(m, tiles[0]);
+    double count = (double)lac_ceil_divide(m, tiles[0]);
     int best = tiles[0];
     for (int i = 0; tiles[i]; ++i)
         if (tiles[i] * count >= (double)m) best = tiles[i];
@@ -118,18 +117,19 @@ static lac_cost broadcast_like_cost(const lac_problem *problem, double weights, 
     const lac_cpu_unit *unit = problem->kernel->config;
     lac_cpu_work work = common_work(problem, unit->lanes);
     int tile = broadcast_tile(unit, problem->m);
-    double vectors = ceil_divide(unit_n, unit->lanes);
+    double vectors = (double)lac_ceil_divide(unit_n, unit->lanes);
     if (vectors > unit->broadcast_vectors) vectors = unit->broadcast_vectors;
-    double padding = rounded_up(unit_n, unit->lanes) / (double)unit_n;
+    double padding = (double)lac_round_up(unit_n, unit->lanes) / (double)unit_n;
     double widening = problem->weight->dtype == LAC_DTYPE_F32 ? 1.0 : 2.0; /* a 16-bit weight is loaded, then converted */
     double fmas = (double)problem->m * weights * padding / unit->lanes;    /* tiles of two widths leave next to none over */
     double slots = fmas / (tile * vectors);
     double bytes = weights * padding * (double)lac_dtype_size(problem->weight->dtype) + 4.0 * weights / (double)unit_n;
-    double tiles = ceil_divide(problem->m, tile), panels = ceil_divide(unit_n, (int64_t)vectors * unit->lanes);
+    double tiles = (double)lac_ceil_divide(problem->m, tile),
+           panels = (double)lac_ceil_divide(unit_n, (int64_t)vectors * unit->lanes);
     work.reach = reach;
     work.fmas = waiting(fmas, tile * vectors);
     work.loads = slots * (tile + vectors * widening + BROADCAST_SLOT);
-    work.packing += moved + tiles * panels * ceil_divide(problem->weight->geometry.n, unit_n) * BROADCAST_TILE;
+    work.packing += moved + tiles * panels * (double)lac_ceil_divide(problem->weight->geometry.n, unit_n) * BROADCAST_TILE;
     add_weight(problem, &work, bytes, tiles, LAC_CPU_BROADCAST_CACHES);
     return lac_model_cpu_cost(&problem->device->info, &work);
 }
@@ -156,14 +156,15 @@ static lac_cost stream_cost(const lac_problem *problem)
     const lac_geometry *g = &w->geometry;
     lac_cpu_work work = common_work(problem, unit->lanes);
     int vectors = lac_cpu_stream_tile_vectors(problem), rows = lac_cpu_stream_rows(w);
-    double tiles = ceil_divide(problem->m, (int64_t)vectors * unit->lanes);
-    double padding = rows == 2 ? 1.0 : rounded_up(g->unit_n, rows) / (double)g->unit_n;
+    double tiles = (double)lac_ceil_divide(problem->m, (int64_t)vectors * unit->lanes);
+    double padding = rows == 2 ? 1.0 : (double)lac_round_up(g->unit_n, rows) / (double)g->unit_n;
     double weights = (double)w->kept * padding;
     double density = (double)w->kept / at_least_one((double)g->n * (double)g->k);
     double shared = rows == 4 ? 1.0 : w->pattern.family == LAC_FAMILY_VNM ? w->pattern.n / (double)LAC_VNM_SELECTED : density;
-    double fmas = rounded_up(problem->m, unit->lanes) * weights / unit->lanes;
+    double fmas = (double)lac_round_up(problem->m, unit->lanes) * weights / unit->lanes;
     double slots = fmas / (rows * vectors);
-    double strip_blocks = ceil_divide(g->n, rows) * tiles * ceil_divide(g->k, lac_cpu_stream_block_columns(problem));
+    double strip_blocks =
+        (double)lac_ceil_divide(g->n, rows) * tiles * (double)lac_ceil_divide(g->k, lac_cpu_stream_block_columns(problem));
     work.reach = REACH_STREAM;
     work.fmas = waiting(fmas, (double)rows * vectors);
     work.loads = slots * (shared * (vectors + rows + 0.25) + (1.0 - shared) * (rows * vectors + rows + 0.5)) +
@@ -181,7 +182,7 @@ static lac_cost expand_cost(const lac_problem *problem)
     const lac_weight *w = problem->weight;
     lac_cpu_work work = common_work(problem, unit->lanes);
     double columns = (double)w->geometry.n * (double)w->geometry.k, m = (double)problem->m; /* every one is looked at */
-    double vectors = (double)w->geometry.n * ceil_divide(w->geometry.k, unit->lanes);
+    double vectors = (double)w->geometry.n * (double)lac_ceil_divide(w->geometry.k, unit->lanes);
     double x_bytes = m * (double)w->geometry.k * sizeof(float);
     uint64_t l1 = problem->device->info.l1_bytes ? problem->device->info.l1_bytes : 32768;
     work.fmas = waiting(vectors * m, m <= 4.0 ? 2.0 * m : m);

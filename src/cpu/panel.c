@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/parallel.h"
 #include "format/weight.h"
@@ -12,8 +13,7 @@ enum { STRIP_COLUMNS = 256 };
 
 int lac_cpu_tile_tokens(int64_t m) { return m <= 1 ? 1 : m <= 4 ? 4 : LAC_CPU_TILE_TOKENS; }
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t clamp(int64_t value, int64_t least, int64_t most) { return value < least ? least : smaller(value, most); }
+static int64_t clamp(int64_t value, int64_t least, int64_t most) { return value < least ? least : lac_smaller(value, most); }
 
 int64_t lac_cpu_panel_tokens(int64_t m)
 {
@@ -24,7 +24,7 @@ int64_t lac_cpu_panel_tokens(int64_t m)
 
 uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile)
 {
-    int64_t tokens = (smaller(problem->m, lac_cpu_panel_tokens(problem->m)) + tile - 1) / tile * tile;
+    int64_t tokens = (lac_smaller(problem->m, lac_cpu_panel_tokens(problem->m)) + tile - 1) / tile * tile;
     uint64_t bytes = (uint64_t)tokens * (uint64_t)problem->weight->geometry.k * sizeof(float);
     return (bytes / 64 + 1) * 64;
 }
@@ -32,14 +32,14 @@ uint64_t lac_cpu_packed_bytes(const lac_problem *problem, int tile)
 lac_cpu_panel lac_cpu_panel_at(const lac_problem *problem, const lac_call *call, int tile, int64_t first)
 {
     lac_cpu_panel panel = {.first = first, .tile = tile, .packed = call->workspace};
-    panel.tokens = smaller(problem->m - first, lac_cpu_panel_tokens(problem->m));
+    panel.tokens = lac_smaller(problem->m - first, lac_cpu_panel_tokens(problem->m));
     panel.tiles = (panel.tokens + panel.tile - 1) / panel.tile;
     return panel;
 }
 
 int64_t lac_cpu_tile_first(const lac_cpu_panel *panel, int64_t tile)
 {
-    int64_t wide = smaller(tile, panel->tiles - panel->narrow_tiles);
+    int64_t wide = lac_smaller(tile, panel->tiles - panel->narrow_tiles);
     return wide * panel->tile + (tile - wide) * panel->narrow;
 }
 
@@ -93,7 +93,7 @@ static void pack_token_major(const lac_cpu_unit *unit, const lac_problem *proble
     float run[ROWS * STRIP_COLUMNS]; /* [token][column] */
     for (int t = 0; t < tile; t += ROWS) {
         lac_cpu_turn_call turn = {.rows = (int)clamp(tokens - t, 0, ROWS),
-                                  .width = (int)smaller(tile - t, ROWS),
+                                  .width = (int)lac_smaller(tile - t, ROWS),
                                   .columns = end - begin,
                                   .from = run,
                                   .from_stride = STRIP_COLUMNS,
@@ -116,10 +116,10 @@ void lac_cpu_pack_strip(const lac_cpu_unit *unit, const lac_problem *problem, co
     int64_t k = problem->weight->geometry.k;
     int64_t tile_number = strip / column_strips(problem);
     int64_t begin = strip % column_strips(problem) * STRIP_COLUMNS;
-    int64_t end = smaller(begin + STRIP_COLUMNS, k);
+    int64_t end = lac_smaller(begin + STRIP_COLUMNS, k);
     int64_t first = lac_cpu_tile_first(panel, tile_number); /* within the panel */
     int tile = lac_cpu_tile_at(panel, first);
-    int64_t tokens = smaller(panel->tokens - first, tile);
+    int64_t tokens = lac_smaller(panel->tokens - first, tile);
     float *out = panel->packed + first * k + begin * tile; /* [end - begin][tile] */
     if (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR) {
         pack_token_major(unit, problem, call, panel->first + first, tokens, begin, end, tile, out);
@@ -156,7 +156,7 @@ lac_cpu_panel lac_cpu_tile_panel(const lac_cpu_panel *panel, int64_t tile, float
     int64_t first = lac_cpu_tile_first(panel, tile);
     int width = lac_cpu_tile_at(panel, first);
     return (lac_cpu_panel){.first = panel->first + first,
-                           .tokens = smaller(panel->tokens - first, width),
+                           .tokens = lac_smaller(panel->tokens - first, width),
                            .tiles = 1,
                            .tile = width,
                            .packed = packed};
@@ -267,7 +267,7 @@ void lac_cpu_store(const lac_problem *problem, const lac_call *call, const lac_c
     int64_t output = row_perm ? (int64_t)row_perm[stored] : stored;
     bool token_major = options->y_layout == LAC_LAYOUT_TOKEN_MAJOR;
     int64_t first = tile * panel->tile;
-    int64_t tokens = smaller(panel->tokens - first, panel->tile);
+    int64_t tokens = lac_smaller(panel->tokens - first, panel->tile);
     float bias = call->bias ? (float)lac_load_f64(call->bias, options->bias_dtype, output) : 0.0f;
     for (int64_t t = 0; t < tokens; ++t) {
         int64_t token = panel->first + first + t;
@@ -291,7 +291,7 @@ int64_t lac_cpu_items(const lac_problem *problem)
 
 int lac_cpu_threads(const lac_problem *problem)
 {
-    int64_t threads = smaller(problem->options.threads, lac_cpu_items(problem));
+    int64_t threads = lac_smaller(problem->options.threads, lac_cpu_items(problem));
     return threads > 1 ? (int)threads : 1;
 }
 

@@ -12,6 +12,7 @@
  * Bottleneck: memory bandwidth. */
 #include "cpu/permute.h"
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "core/parallel.h"
@@ -37,9 +38,6 @@ typedef struct permute_state {
     uint8_t *index;
 } permute_state;
 
-static int64_t ceil_divide(int64_t count, int64_t step) { return (count + step - 1) / step; }
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 bool lac_cpu_permute_applies(const lac_problem *problem)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
@@ -53,7 +51,7 @@ static permute_state shape_of(const lac_problem *problem)
     const lac_cpu_unit *unit = problem->kernel->config;
     const lac_geometry *g = &problem->weight->geometry;
     const int64_t strip = unit->permute_strip, bits = g->index_bits > 0 ? g->index_bits : 1;
-    return (permute_state){.strips = ceil_divide(g->n, strip),
+    return (permute_state){.strips = lac_ceil_divide(g->n, strip),
                            .groups = g->groups,
                            .value_step = g->slot_n * strip * (int64_t)lac_dtype_size(problem->weight->dtype),
                            .index_step = g->slot_n * strip * bits / 8,
@@ -159,7 +157,7 @@ size_t lac_cpu_permute_workspace(const lac_problem *problem)
 static void pack_piece(const lac_problem *problem, const lac_call *call, int64_t token, int64_t begin)
 {
     const int64_t stride = x_stride(problem), k = token < problem->m ? problem->weight->geometry.k : 0;
-    const int64_t end = smaller(begin + PIECE_COLUMNS, stride), filled = smaller(end, k);
+    const int64_t end = lac_smaller(begin + PIECE_COLUMNS, stride), filled = lac_smaller(end, k);
     float *x = (float *)call->workspace + token * stride;
     if (begin < filled) lac_cpu_load_token(problem, call, token, begin, filled, x + begin);
     for (int64_t j = begin < filled ? filled : begin; j < end; ++j) x[j] = 0.0f;
@@ -180,7 +178,7 @@ static void multiply_strip(const lac_problem *problem, const permute_state *s, c
                                      .inputs = g->group_m,
                                      .dtype = problem->weight->dtype,
                                      .fresh = first == 0,
-                                     .groups = smaller(chunk, s->groups - first),
+                                     .groups = lac_smaller(chunk, s->groups - first),
                                      .values = s->values + (number * s->groups + first) * s->value_step,
                                      .index = s->index + (number * s->groups + first) * s->index_step,
                                      .x_stride = x_stride(problem)};
@@ -194,7 +192,7 @@ static void multiply_strip(const lac_problem *problem, const permute_state *s, c
     } while (first < s->groups);
     lac_cpu_panel all = {.first = 0, .tokens = problem->m, .tiles = 1, .tile = (int)problem->m};
     lac_cpu_tile result = {.first_row = number * strip,
-                           .rows = (int)smaller(strip, g->n - number * strip),
+                           .rows = (int)lac_smaller(strip, g->n - number * strip),
                            .first_token = 0,
                            .sums = sums,
                            .row_stride = 1,
@@ -205,7 +203,7 @@ static void multiply_strip(const lac_problem *problem, const permute_state *s, c
 lac_status lac_cpu_permute_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
 {
     const permute_state *s = opaque;
-    const int64_t columns = ceil_divide(x_stride(problem), PIECE_COLUMNS), pieces = padded_tokens(problem->m) * columns;
+    const int64_t columns = lac_ceil_divide(x_stride(problem), PIECE_COLUMNS), pieces = padded_tokens(problem->m) * columns;
     const int threads = problem->options.threads;
     (void)threads; /* unused without OpenMP */
     LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
@@ -234,7 +232,7 @@ lac_cost lac_cpu_permute_cost(const lac_problem *problem)
     const permute_state shape = shape_of(problem);
     const double m = (double)problem->m, tokens = (double)padded_tokens(problem->m), strips = (double)shape.strips;
     const double steps = strips * (double)shape.groups, vectors = steps * g->slot_n * unit->permute_strip / unit->lanes;
-    const double passes = (double)ceil_divide(problem->m, 4), x_bytes = tokens * (double)x_stride(problem) * sizeof(float);
+    const double passes = (double)lac_ceil_divide(problem->m, 4), x_bytes = tokens * (double)x_stride(problem) * sizeof(float);
     const int registers = shape.bits > 3 ? (1 << shape.bits) / unit->lanes : 1;
     const double pick = PICK[unit->lanes == 1 || registers <= 1 ? 0 : registers == 2 ? 1 : 2];
     const uint64_t l1 = problem->device->info.l1_bytes ? problem->device->info.l1_bytes : 32768;

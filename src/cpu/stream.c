@@ -21,6 +21,7 @@
 
 #include <string.h>
 
+#include "core/arithmetic.h"
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "core/status.h"
@@ -53,9 +54,6 @@ typedef struct stream_state {
     void *storage;
 } stream_state;
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 bool lac_cpu_stream_applies(const lac_problem *problem)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
@@ -71,15 +69,15 @@ static int widest(const lac_problem *problem, int64_t tokens, int64_t *tiles, in
 {
     const lac_cpu_unit *unit = problem->kernel->config;
     int most = unit->stream_vectors[lac_cpu_stream_rows(problem->weight) == 4];
-    *vectors = ceil_divide(tokens > 0 ? tokens : 1, unit->lanes);
-    *tiles = ceil_divide(*vectors, most);
-    return (int)ceil_divide(*vectors, *tiles);
+    *vectors = lac_ceil_divide(tokens > 0 ? tokens : 1, unit->lanes);
+    *tiles = lac_ceil_divide(*vectors, most);
+    return (int)lac_ceil_divide(*vectors, *tiles);
 }
 
 int lac_cpu_stream_tile_vectors(const lac_problem *problem)
 {
     int64_t tiles, vectors;
-    return widest(problem, smaller(problem->m, lac_cpu_panel_tokens(problem->m)), &tiles, &vectors);
+    return widest(problem, lac_smaller(problem->m, lac_cpu_panel_tokens(problem->m)), &tiles, &vectors);
 }
 
 static int tile_tokens(const lac_problem *problem)
@@ -105,10 +103,11 @@ static lac_cpu_panel panel_at(const lac_problem *problem, const lac_call *call, 
 static lac_cpu_panel every_token(const lac_problem *problem)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
-    int64_t vectors = ceil_divide(problem->m > 0 ? problem->m : 1, unit->lanes), threads = problem->options.threads;
-    int64_t tiles = ceil_divide(vectors, lac_cpu_stream_tile_vectors(problem)), equal = ceil_divide(tiles, threads) * threads;
+    int64_t vectors = lac_ceil_divide(problem->m > 0 ? problem->m : 1, unit->lanes), threads = problem->options.threads;
+    int64_t tiles = lac_ceil_divide(vectors, lac_cpu_stream_tile_vectors(problem)),
+            equal = lac_ceil_divide(tiles, threads) * threads;
     if (tiles > 1 && equal <= vectors) tiles = equal;
-    int most = (int)ceil_divide(vectors, tiles);
+    int most = (int)lac_ceil_divide(vectors, tiles);
     return (lac_cpu_panel){.tokens = problem->m,
                            .tiles = tiles,
                            .tile = most * unit->lanes,
@@ -135,13 +134,13 @@ static int64_t item_rows(const lac_problem *problem)
 /* Strips of the group of rows that begins at `first_row`. */
 static int64_t group_strips(const lac_geometry *g, const stream_state *s, int64_t first_row)
 {
-    return ceil_divide(smaller(g->n - first_row, s->group_rows), s->rows);
+    return lac_ceil_divide(lac_smaller(g->n - first_row, s->group_rows), s->rows);
 }
 
 static int64_t strip_count(const lac_geometry *g, const stream_state *s)
 {
     int64_t whole = g->n / s->group_rows;
-    return whole * ceil_divide(s->group_rows, s->rows) + group_strips(g, s, whole * s->group_rows);
+    return whole * lac_ceil_divide(s->group_rows, s->rows) + group_strips(g, s, whole * s->group_rows);
 }
 
 /* Columns of X whose tile fills five eighths of the first-level cache. Where many strips in a row have the same columns
@@ -158,7 +157,7 @@ int64_t lac_cpu_stream_block_columns(const lac_problem *problem)
     }
     if (g->group_m) columns = columns / (g->group_m * g->unit_k) * (g->group_m * g->unit_k); /* equal counts in every block */
     if (columns < 16) columns = 16;
-    return smaller(columns, MOST_BLOCK_COLUMNS);
+    return lac_smaller(columns, MOST_BLOCK_COLUMNS);
 }
 
 /* ---- preparing */
@@ -194,7 +193,7 @@ static lac_status decoder_make(const lac_weight *w, int rows, decoder *d)
 static void decoder_next(decoder *d, const stream_state *s)
 {
     const lac_geometry *g = &d->weight->geometry;
-    int64_t end = smaller(g->n, (d->next / s->group_rows + 1) * s->group_rows);
+    int64_t end = lac_smaller(g->n, (d->next / s->group_rows + 1) * s->group_rows);
     for (int r = 0; r < s->rows; ++r) {
         d->row[r].count = 0;
         if (d->next == end) continue;
@@ -346,9 +345,9 @@ lac_status lac_cpu_stream_prepare(const lac_problem *problem, void **out)
     s->group_rows = s->rows == 4 ? w->geometry.unit_n : w->geometry.n > 0 ? w->geometry.n : 1;
     s->strips = strip_count(&w->geometry, s);
     s->item_strips = item_rows(problem) / s->rows;
-    s->items = ceil_divide(s->strips, s->item_strips);
+    s->items = lac_ceil_divide(s->strips, s->item_strips);
     s->block_columns = lac_cpu_stream_block_columns(problem);
-    s->blocks = ceil_divide(w->geometry.k > 0 ? w->geometry.k : 1, s->block_columns);
+    s->blocks = lac_ceil_divide(w->geometry.k > 0 ? w->geometry.k : 1, s->block_columns);
     decoder d;
     lac_status status = build(w, s, &d);
     if (status) {
@@ -373,8 +372,8 @@ void lac_cpu_stream_release(void *state)
 /* Floats of an item's sums over the largest panel. */
 static int64_t sums_floats(const lac_problem *problem)
 {
-    int64_t tile = tile_tokens(problem), tokens = smaller(problem->m, lac_cpu_panel_tokens(problem->m));
-    return item_rows(problem) * ceil_divide(tokens, tile) * tile;
+    int64_t tile = tile_tokens(problem), tokens = lac_smaller(problem->m, lac_cpu_panel_tokens(problem->m));
+    return item_rows(problem) * lac_ceil_divide(tokens, tile) * tile;
 }
 
 /* Bytes of what a thread has for itself where threads share out tokens: a packed tile, the sums of an item, and, behind
@@ -392,7 +391,7 @@ static uint64_t own_bytes(const lac_problem *problem, int tile)
 /* Sums that wait, of the largest panel. */
 static uint64_t aside_bytes(const lac_problem *problem)
 {
-    return lac_cpu_aside_bytes(problem, smaller(problem->m, lac_cpu_panel_tokens(problem->m)));
+    return lac_cpu_aside_bytes(problem, lac_smaller(problem->m, lac_cpu_panel_tokens(problem->m)));
 }
 
 size_t lac_cpu_stream_workspace(const lac_problem *problem)
@@ -451,13 +450,13 @@ static void finish_item(const item *it, int64_t first_token)
     const stream_state *s = it->state;
     const lac_geometry *g = &it->problem->weight->geometry;
     const int width = lac_cpu_tile_at(it->tokens, first_token);
-    const int64_t full = ceil_divide(s->group_rows, s->rows); /* strips of a whole group */
+    const int64_t full = lac_ceil_divide(s->group_rows, s->rows); /* strips of a whole group */
     for (int64_t strip = it->first; strip < it->last;) {
         int64_t group = strip / full, within = strip % full;
         int64_t first_row = group * s->group_rows + within * s->rows;
-        int64_t group_end = smaller(g->n, (group + 1) * s->group_rows);
+        int64_t group_end = lac_smaller(g->n, (group + 1) * s->group_rows);
         bool whole = s->group_rows % s->rows == 0; /* then rows run on from one group to the next */
-        int64_t end_row = smaller(whole ? g->n : group_end, first_row + (it->last - strip) * s->rows);
+        int64_t end_row = lac_smaller(whole ? g->n : group_end, first_row + (it->last - strip) * s->rows);
         lac_cpu_tile result = {.first_row = first_row,
                                .rows = (int)(end_row - first_row),
                                .first_token = first_token,
@@ -465,14 +464,14 @@ static void finish_item(const item *it, int64_t first_token)
                                .row_stride = width,
                                .token_stride = 1};
         lac_cpu_finish_tile(it->problem->kernel->config, it->problem, it->call, it->tokens, &result);
-        strip += ceil_divide(end_row - first_row, s->rows);
+        strip += lac_ceil_divide(end_row - first_row, s->rows);
     }
 }
 
 static void run_item(item *it)
 {
     it->first = it->number * it->state->item_strips;
-    it->last = smaller(it->first + it->state->item_strips, it->state->strips);
+    it->last = lac_smaller(it->first + it->state->item_strips, it->state->strips);
     multiply_item(it);
     for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) finish_item(it, lac_cpu_tile_first(it->tokens, tile));
 }

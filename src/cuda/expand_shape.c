@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "format/weight.h"
 
@@ -13,8 +14,6 @@ static const double TILE_SECONDS = 2.5e-6, FILL_SECONDS = 3.0e-6;
 
 /* Of the bound's rate, what the kernel reached on an H200, and a warp's instructions to spread a piece's share. */
 static const double EFFICIENCY = 0.73, SPREAD_INSTRUCTIONS = 260;
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- what the kernel can take */
 
@@ -86,8 +85,8 @@ static lac_cost cost_of(const lac_problem *problem, const lac_expand_shape *s)
 
 static bool complete(const lac_problem *problem, lac_expand_shape *s)
 {
-    s->output_tiles = ceil_div(problem->weight->geometry.n, s->tile_outputs);
-    s->token_tiles = ceil_div(ceil_div(problem->m, s->tile_tokens), s->cluster) * s->cluster;
+    s->output_tiles = lac_ceil_divide(problem->weight->geometry.n, s->tile_outputs);
+    s->token_tiles = lac_ceil_divide(lac_ceil_divide(problem->m, s->tile_tokens), s->cluster) * s->cluster;
     int64_t room = (lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES) / (unsigned)lac_expand_stage(s);
     s->stages = room < MOST_STAGES ? (int)room : MOST_STAGES;
     return s->stages >= 2 && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
@@ -117,7 +116,7 @@ bool lac_expand_shape_make(const lac_problem *problem, lac_expand_shape *out, la
     } tiles[] = {{128, 256, 256}, {64, 512, 256}, {128, 128, 128}, {64, 256, 128}, {128, 64, 64}, {64, 128, 64}};
     const lac_weight *w = problem->weight;
     const lac_geometry *g = &w->geometry;
-    lac_expand_shape shape = {.parts = 1, .steps = ceil_div(g->k, LAC_EXPAND_INPUTS)};
+    lac_expand_shape shape = {.parts = 1, .steps = lac_ceil_divide(g->k, LAC_EXPAND_INPUTS)};
     if (problem->m == 0 || g->n == 0 || w->pattern.family != LAC_FAMILY_ELEMENT || g->is_free ||
         w->part[LAC_PART_COL_PERM].data || !lay_out(g, &shape))
         return false;

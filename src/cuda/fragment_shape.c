@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "format/weight.h"
 
@@ -16,8 +17,6 @@ static const double FILL_SECONDS = 2.5e-6, TILE_SECONDS = 4.0e-6;
 static const double EFFICIENCY = 1.0, EXPAND_EFFICIENCY = 0.68;
 /* Copies by a block that is alone on its multiprocessor reach so much of the rate of L2: 24 to 25 of 32 bytes a clock. */
 static const double ALONE = 0.77;
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- what the kernels can take */
 
@@ -62,7 +61,7 @@ static bool takes(const lac_problem *problem, lac_fragment_kind kind)
 static int64_t rows_of(const lac_weight *w, const lac_fragment_shape *s)
 {
     const lac_geometry *g = &w->geometry;
-    if (s->shares_index) return ceil_div(g->k, 4) * 4;
+    if (s->shares_index) return lac_ceil_divide(g->k, 4) * 4;
     if (w->pattern.family == LAC_FAMILY_VNM) return g->groups * LAC_VNM_SELECTED;
     return g->selected * g->unit_k < g->k ? g->selected * g->unit_k : g->k;
 }
@@ -135,9 +134,9 @@ static lac_cost cost_of(const lac_problem *problem, const lac_fragment_shape *s)
 static bool complete(const lac_problem *problem, lac_fragment_shape *s)
 {
     const lac_cuda_target *target = lac_cuda_target_of(problem->device);
-    s->tiles_a_group = ceil_div(s->height, lac_fragment_outputs(s));
+    s->tiles_a_group = lac_ceil_divide(s->height, lac_fragment_outputs(s));
     s->output_tiles = s->groups * s->tiles_a_group;
-    s->token_tiles = ceil_div(problem->m, lac_fragment_tokens(s));
+    s->token_tiles = lac_ceil_divide(problem->m, lac_fragment_tokens(s));
     s->stages = s->kind == LAC_FRAGMENT_EXPAND ? 3 : 2;
     if (lac_fragment_shared(s) > target->shared_per_block) return false;
     /* What a block may have, a multiprocessor has and little more. */
@@ -150,7 +149,8 @@ static bool complete(const lac_problem *problem, lac_fragment_shape *s)
         --s->stages;
         break;
     }
-    int64_t turned = ceil_div(problem->weight->k_in, 64) * (lac_fragment_turned_ld(problem) / 64); /* blocks of turn.cu */
+    int64_t turned =
+        lac_ceil_divide(problem->weight->k_in, 64) * (lac_fragment_turned_ld(problem) / 64); /* blocks of turn.cu */
     return turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * s->most_stages < INT32_MAX / s->rows;
 }
@@ -196,7 +196,7 @@ bool lac_fragment_shape_make(const lac_problem *problem, lac_fragment_kind kind,
     int least = kind == LAC_FRAGMENT_DENSE ? 32 : 64, most = kind == LAC_FRAGMENT_EXPAND ? 128 : 64;
     for (shape.rows = least; shape.rows <= most; shape.rows *= 2) {
         shape.kept = kind == LAC_FRAGMENT_EXPAND ? (int)most_kept(w, shape.rows / 4) : 0;
-        shape.most_stages = ceil_div(rows_of(w, &shape), shape.rows);
+        shape.most_stages = lac_ceil_divide(rows_of(w, &shape), shape.rows);
         for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i) {
             shape.warps_outputs = tiles[i].warps_outputs;
             shape.warps_tokens = tiles[i].warps_tokens;

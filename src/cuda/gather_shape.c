@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "format/weight.h"
 
@@ -17,8 +18,6 @@ static const double DENSE_EFFICIENCY = 1.13, SPARSE_EFFICIENCY = 1.18, STREAM_EF
 
 /* A copy of 512 bytes by a warp's cp.async occupies shared memory for 12 clocks. */
 static const double CP_ASYNC_PORT = 3.0;
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- what the kernel can take */
 
@@ -57,7 +56,7 @@ static bool in_boxes(const lac_weight *w, int rows)
 static int64_t rows_of(const lac_weight *w)
 {
     const lac_geometry *g = &w->geometry;
-    if (w->pattern.family == LAC_FAMILY_ELEMENT) return ceil_div(g->k, 4) * 4;
+    if (w->pattern.family == LAC_FAMILY_ELEMENT) return lac_ceil_divide(g->k, 4) * 4;
     if (w->pattern.family == LAC_FAMILY_VNM) return g->groups * LAC_VNM_SELECTED;
     return g->selected * g->unit_k < g->k ? g->selected * g->unit_k : g->k;
 }
@@ -130,21 +129,21 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     /* A cluster pays where X is shared, or where W is and the copies of X are bound by L2: elsewhere blocks lose more by waiting
      * for each other than they save. */
     if (s->cluster > 1 && s->kind != LAC_GATHER_STREAM && (s->boxes || s->tile_outputs > 64)) return false;
-    s->most_stages = ceil_div(s->paired ? both : rows, s->rows);
+    s->most_stages = lac_ceil_divide(s->paired ? both : rows, s->rows);
     s->usual_stages = s->paired ? fmax(1.0, (double)g->k * density * (2.0 - density) / s->rows) : (double)s->most_stages;
-    s->tiles_a_group = ceil_div(s->height, s->tile_outputs);
-    s->output_tiles = s->paired ? ceil_div(s->groups, 2) : s->groups * s->tiles_a_group;
-    s->token_tiles = ceil_div(problem->m, s->tile_tokens);
+    s->tiles_a_group = lac_ceil_divide(s->height, s->tile_outputs);
+    s->output_tiles = s->paired ? lac_ceil_divide(s->groups, 2) : s->groups * s->tiles_a_group;
+    s->token_tiles = lac_ceil_divide(problem->m, s->tile_tokens);
     if (s->kind == LAC_GATHER_STREAM)
-        s->output_tiles = ceil_div(s->output_tiles, s->cluster) * s->cluster;
+        s->output_tiles = lac_ceil_divide(s->output_tiles, s->cluster) * s->cluster;
     else
-        s->token_tiles = ceil_div(s->token_tiles, s->cluster) * s->cluster;
+        s->token_tiles = lac_ceil_divide(s->token_tiles, s->cluster) * s->cluster;
     int64_t bytes = (int64_t)lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES, stage = lac_gather_stage(s);
     s->stages = bytes / stage < MOST_STAGES ? (int)(bytes / stage) : MOST_STAGES;
     int64_t beside[2] = {(bytes - lac_gather_staging(2)) / stage, (bytes - lac_gather_staging(3)) / stage};
     s->staging = stores(problem, s) && beside[0] >= LEAST_BESIDE ? 2 + (beside[1] == beside[0]) : 0;
     if (s->staging && beside[0] < s->stages) s->stages = (int)beside[0];
-    int64_t turned = ceil_div(problem->weight->k_in, 64) * (lac_gather_turned_ld(problem) / 64); /* blocks of turn.cu */
+    int64_t turned = lac_ceil_divide(problem->weight->k_in, 64) * (lac_gather_turned_ld(problem) / 64); /* blocks of turn.cu */
     return s->stages >= 2 && turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * s->most_stages < INT32_MAX / s->rows;
 }

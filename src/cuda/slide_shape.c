@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "format/weight.h"
 
@@ -17,8 +18,6 @@ static const double TILE_SECONDS = 2.0e-6, FILL_SECONDS = 3.0e-6;
 static const double COPY_ENGINE = 0.75;
 /* Of the rate of shared memory, which bounds it, with a share of the other levels beside it: what it reached on an H200. */
 static const double EFFICIENCY = 1.0;
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* Inputs that a row group reads at most. */
 static int64_t inputs_of(const lac_weight *w)
@@ -74,12 +73,12 @@ static lac_cost cost_of(const lac_problem *problem, const lac_slide_shape *s)
 static bool complete(const lac_problem *problem, lac_slide_shape *s)
 {
     const lac_geometry *g = &problem->weight->geometry;
-    s->pieces = (int)ceil_div(g->unit_n, s->width);
-    s->rows = (int)ceil_div(g->unit_n, s->pieces);
+    s->pieces = (int)lac_ceil_divide(g->unit_n, s->width);
+    s->rows = (int)lac_ceil_divide(g->unit_n, s->pieces);
     s->vectors = g->row_groups * s->pieces;
-    s->chunks = ceil_div(problem->weight->k_in, LAC_SLIDE_CHUNK);
-    s->token_tiles = ceil_div(problem->m, s->tokens);
-    s->output_tiles = ceil_div(s->vectors, LAC_SLIDE_WARPS);
+    s->chunks = lac_ceil_divide(problem->weight->k_in, LAC_SLIDE_CHUNK);
+    s->token_tiles = lac_ceil_divide(problem->m, s->tokens);
+    s->output_tiles = lac_ceil_divide(s->vectors, LAC_SLIDE_WARPS);
     int64_t room = (lac_cuda_target_of(problem->device)->shared_per_block - STATIC_BYTES - lac_slide_depth_bytes(s)) /
                    lac_slide_chunk_bytes(s);
     s->ring = room < MOST_RING ? (int)room : MOST_RING;
@@ -93,9 +92,9 @@ static bool complete(const lac_problem *problem, lac_slide_shape *s)
     double inputs = density * (2.5 * LAC_SLIDE_CHUNK);
     s->batch = inputs >= 4 * LAC_SLIDE_SLOTS ? 4 : inputs >= 2 * LAC_SLIDE_SLOTS ? 2 : 1;
     int64_t steps =
-        ceil_div(inputs_of(problem->weight), LAC_SLIDE_SLOTS) + (2 * (s->chunks / s->horizon) + 4 * s->parts) * s->batch;
+        lac_ceil_divide(inputs_of(problem->weight), LAC_SLIDE_SLOTS) + (2 * (s->chunks / s->horizon) + 4 * s->parts) * s->batch;
     s->most_steps = s->output_tiles * LAC_SLIDE_WARPS * steps;
-    int64_t turned = ceil_div(problem->weight->k_in, 64) * (lac_slide_turned_ld(problem) / 64); /* blocks of turn.cu */
+    int64_t turned = lac_ceil_divide(problem->weight->k_in, 64) * (lac_slide_turned_ld(problem) / 64); /* blocks of turn.cu */
     return turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * LAC_SLIDE_WARPS * s->width < INT32_MAX / MOST_PARTS && s->most_steps < INT32_MAX;
 }

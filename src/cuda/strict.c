@@ -3,6 +3,7 @@
  * kernels/transpose.cu where X is not fp32 and feature-major. */
 #include "cuda/strict.h"
 
+#include "core/arithmetic.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "cuda/kernels/strict_arguments.h"
@@ -200,11 +201,9 @@ void lac_cuda_strict_release(void *opaque)
 
 /* ---- executing */
 
-static int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 static lac_status launch_transpose(const lac_problem *problem, const strict_state *state, lac_gpu_call *call, void *stream)
 {
-    int64_t tiles = ceil_divide(call->m, TRANSPOSE_TILE) * ceil_divide(call->k, TRANSPOSE_TILE);
+    int64_t tiles = lac_ceil_divide(call->m, TRANSPOSE_TILE) * lac_ceil_divide(call->k, TRANSPOSE_TILE);
     lac_cuda_launch launch = {.function = state->transpose, .grid = {(unsigned)tiles, 1, 1}, .block = TRANSPOSE_THREADS};
     long long pitch = lac_strict_pitch(problem);
     lac_status status = lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){call, &pitch});
@@ -226,7 +225,7 @@ lac_status lac_cuda_strict_execute(const lac_problem *problem, const void *opaqu
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (!status && state->transpose) status = launch_transpose(problem, state, &gpu_call, call->stream);
     if (status) return status;
-    int tiles_m = (int)ceil_divide(problem->m, lac_strict_block_m(s));
+    int tiles_m = (int)lac_ceil_divide(problem->m, lac_strict_block_m(s));
     lac_strict_weight weight = {.records = (const void *)(uintptr_t)state->records,
                                 .columns = (const unsigned *)(uintptr_t)state->columns,
                                 .first_step = (const unsigned *)(uintptr_t)state->first_step,

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "cuda/runtime.h"
 #include "format/weight.h"
@@ -39,15 +40,12 @@ static const tile TILES[] = {
 
 enum { SHORTEST_VECTOR = 4, MOST_ROWS = 128, MOST_SLOTS = 32, MOST_SLICES = 4, GROUP_M = 16 };
 
-static int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t round_up(int64_t a, int64_t b) { return ceil_divide(a, b) * b; }
-
 bool lac_strict_transposes(const lac_problem *problem)
 {
     return problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR || problem->options.x_dtype != LAC_DTYPE_F32 || problem->m % 4;
 }
 
-int64_t lac_strict_pitch(const lac_problem *problem) { return round_up(problem->m, 32); }
+int64_t lac_strict_pitch(const lac_problem *problem) { return lac_round_up(problem->m, 32); }
 
 lac_strict_facts lac_strict_facts_of(const lac_problem *problem, bool dense)
 {
@@ -83,7 +81,7 @@ int64_t lac_strict_vectors(const lac_strict_facts *f, int list_n)
 {
     if (!f->rows) return 0;
     int64_t whole = f->rows / f->vector, rest = f->rows % f->vector;
-    return whole * ceil_divide(f->vector, list_n) + ceil_divide(rest, list_n);
+    return whole * lac_ceil_divide(f->vector, list_n) + lac_ceil_divide(rest, list_n);
 }
 
 int lac_strict_unroll(const lac_strict_shape *s)
@@ -120,7 +118,7 @@ static double step_slots(const lac_strict_facts *f, const lac_strict_shape *s, d
 /* Row groups that a block's vectors come from. */
 static double block_groups(const lac_strict_facts *f, const lac_strict_shape *s)
 {
-    double per_group = (double)ceil_divide(f->vector, lac_strict_list_n(s));
+    double per_group = (double)lac_ceil_divide(f->vector, lac_strict_list_n(s));
     return fmax(1.0, lac_strict_lists(s) / per_group);
 }
 
@@ -132,7 +130,7 @@ static int packed_rows(const lac_strict_facts *f, const lac_strict_shape *s, dou
     double most = ceil(groups) * s->slots;
     if (groups <= 1.0) return s->slots; /* a single vector: it stops at its last slot */
     double wanted = *used + 2.5 * sqrt(columns * share * (1.0 - share)) + 2.0;
-    return (int)round_up((int64_t)fmin(fmin(wanted, most), columns), 4);
+    return (int)lac_round_up((int64_t)fmin(fmin(wanted, most), columns), 4);
 }
 
 /* As many blocks on a multiprocessor as registers allow, as many stages as shared memory allows; false: not even two. */

@@ -1,5 +1,6 @@
 /* vector_shape.c - the constants of kernels/vector.cu and kernels/vector_mma.cu for a problem: how the pattern comes down to
  * groups, how many kept weights make a step, how blocks and warps share the work. vector.c asks for it. */
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "cuda/runtime.h"
 #include "cuda/vector_tile.h"
@@ -10,9 +11,7 @@ enum { MOST_GROUP_INPUTS = 1024, MOST_BITMASK_INPUTS = 32, MOST_UNIT_INPUTS = 64
 /* Shared memory of a block for x, when two blocks are to live on a multiprocessor of an H200. */
 enum { GATHER_X_BYTES = 96 * 1024, MMA_X_BYTES = 64 * 1024 };
 
-static int divide_up(int64_t a, int64_t b) { return (int)((a + b - 1) / b); }
-static int least(int a, int b) { return a < b ? a : b; }
-static int most(int a, int b) { return a > b ? a : b; }
+static int divide_up(int64_t a, int64_t b) { return (int)lac_ceil_divide(a, b); }
 
 static int bits_for(int values)
 {
@@ -109,7 +108,7 @@ static bool choose_mma_step(lac_vector_shape *s)
     bool indexed = s->index == LAC_VECTOR_INDEX_PACKED || s->index == LAC_VECTOR_INDEX_BITMASK;
     if (!indexed || s->group_inputs > MOST_UNIT_INPUTS || s->group_slots > 16) return false;
     s->index = LAC_VECTOR_INDEX_PACKED; /* more bytes than a bitmask, perhaps, but fewer instructions, which count here */
-    s->unit_groups = most(1, least(32 / s->group_inputs, 8 / s->group_slots));
+    s->unit_groups = (int)lac_larger(1, lac_smaller(32 / s->group_inputs, 8 / s->group_slots));
     s->slots = 4 * s->unit_groups * s->group_slots;
     return true;
 }

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "format/weight.h"
@@ -23,8 +24,6 @@ enum { MMA_TOKENS = 128, MMA_OUTPUTS = 64, MMA_WINDOW = 128, MMA_STAGES = 6 };
 /* Half pairs lose bits of elements far below the largest of their window, which few products might not outweigh: with 64
  * the error stays below 2^-21 over eight decades (docs/kernels/fast.md). With fewer, lo is scaled by 2^11 and has sums of its own. */
 enum { ENOUGH_PRODUCTS = 64, LOW_SHIFT = 11 };
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- how many inputs a row group keeps in a window */
 
@@ -100,7 +99,7 @@ static int64_t fewest_products(const lac_weight *w)
 /* Blocks of the grid: a cluster is never cut, its last tile of tokens may be idle. */
 static double block_count(const lac_window_shape *s)
 {
-    return (double)(ceil_div(s->token_tiles, s->cluster) * s->cluster * s->output_tiles) * s->parts;
+    return (double)(lac_ceil_divide(s->token_tiles, s->cluster) * s->cluster * s->output_tiles) * s->parts;
 }
 
 /* What comes before and after the product itself: X is split, and the parts of k are added. */
@@ -181,7 +180,7 @@ static int steps_of(const lac_problem *problem, const lac_window_shape *s)
     int64_t kept = s->variant.dense ? s->window
                    : g->is_free     ? most_kept_in_fact(problem->weight, s->window)
                                     : most_kept_by_pattern(g, s->window);
-    int64_t steps = kept > 0 ? ceil_div(kept, LAC_WINDOW_SLOTS) : 1;
+    int64_t steps = kept > 0 ? lac_ceil_divide(kept, LAC_WINDOW_SLOTS) : 1;
     return kept < 0 || steps > MOST_STEPS ? 0 : (int)steps;
 }
 
@@ -193,7 +192,7 @@ static bool share_out(lac_window_shape *s, int64_t room)
     room -= lac_window_tile_width(s) * 8;
     for (s->chunk = turn; s->chunk > 1; --s->chunk)
         if (turn % s->chunk == 0 && lac_window_w_chunk(s) <= CHUNK_BYTES) break;
-    int64_t x = lac_window_x_stage(s) + 16, w = lac_window_w_chunk(s) + 16, least = ceil_div(10, s->chunk) + 2;
+    int64_t x = lac_window_x_stage(s) + 16, w = lac_window_w_chunk(s) + 16, least = lac_ceil_divide(10, s->chunk) + 2;
     for (s->stages = WGMMA_STAGES; s->stages >= 2; --s->stages) {
         int64_t left = room - s->stages * x, ring = left > 0 ? left / w : 0;
         s->ring = ring < MOST_RING ? (int)ring : MOST_RING;
@@ -209,9 +208,9 @@ static bool complete(const lac_problem *problem, lac_window_shape *s)
     int64_t room = lac_cuda_target_of(problem->device)->shared_per_block;
     s->unit = !s->variant.dense && s->window % g->unit_k == 0 ? (int)g->unit_k : 0;
     s->zero_rows = is_exact(s, g) ? 0 : LAC_WINDOW_RESIDUES;
-    s->windows = g->k > 0 ? ceil_div(g->k, s->window) : 1;
-    s->output_tiles = ceil_div(s->vector_count, 2 * s->vectors);
-    s->token_tiles = ceil_div(problem->m, s->tokens);
+    s->windows = g->k > 0 ? lac_ceil_divide(g->k, s->window) : 1;
+    s->output_tiles = lac_ceil_divide(s->vector_count, 2 * s->vectors);
+    s->token_tiles = lac_ceil_divide(problem->m, s->tokens);
     if (s->token_tiles * s->output_tiles >= INT32_MAX / MOST_PARTS || s->token_tiles * s->windows >= INT32_MAX / 2)
         return false;
     if (!s->variant.mma) return share_out(s, room);
@@ -229,10 +228,10 @@ bool lac_window_shape_make(const lac_problem *problem, const lac_window_variant 
     int64_t height = variant->dense ? MOST_WIDTH : g->unit_n;
     if (height < LEAST_ROWS) return false;
     s.tokens = variant->mma ? MMA_TOKENS : WGMMA_TOKENS;
-    s.pieces = (int)ceil_div(height, MOST_WIDTH);
-    s.rows = (int)ceil_div(height, s.pieces);
-    s.width = (int)ceil_div(s.rows, 8) * 8;
-    s.vector_count = variant->dense ? ceil_div(g->n, MOST_WIDTH) : g->row_groups * s.pieces;
+    s.pieces = (int)lac_ceil_divide(height, MOST_WIDTH);
+    s.rows = (int)lac_ceil_divide(height, s.pieces);
+    s.width = (int)lac_ceil_divide(s.rows, 8) * 8;
+    s.vector_count = variant->dense ? lac_ceil_divide(g->n, MOST_WIDTH) : g->row_groups * s.pieces;
     s.low_shift = variant->planes == 2 && fewest_products(problem->weight) < ENOUGH_PRODUCTS ? LOW_SHIFT : 0;
     bool found = false;
     int most = (variant->mma ? MMA_OUTPUTS : WGMMA_OUTPUTS) / s.width;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/matrix.h"
 #include "core/memory.h"
@@ -13,8 +14,6 @@
 
 /* Samples that are converted at a time, and columns of a strip of the moments. */
 enum { BATCH = 256, STRIP = 512 };
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 lac_status lac_calibration_create(int64_t k, lac_calibration **out)
 {
@@ -56,7 +55,7 @@ static void add_batch(float *moments, int64_t k, const float *batch, int64_t cou
     for (int64_t c = 0; c < k; c += STRIP) {
         lac_product strip = {.turn_a = true,
                              .rows = k - c,
-                             .cols = smaller(STRIP, k - c),
+                             .cols = lac_smaller(STRIP, k - c),
                              .depth = count,
                              .alpha = 1,
                              .a = batch + c,
@@ -81,14 +80,14 @@ lac_status lac_calibration_add(lac_calibration *calibration, const lac_matrix *x
     if (matrix.cols != k)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "x has %lld columns; the calibration was made for k = %lld",
                         (long long)matrix.cols, (long long)k);
-    uint64_t bytes = (uint64_t)smaller(BATCH, matrix.rows) * (uint64_t)k * sizeof(float);
+    uint64_t bytes = (uint64_t)lac_smaller(BATCH, matrix.rows) * (uint64_t)k * sizeof(float);
     float *batch = lac_allocate(bytes);
     if (!batch) return lac_fail_memory("a batch of samples", bytes);
     /* All of x is looked at before the first sum, so that a bad sample leaves the moments as they were. */
     for (int64_t first = 0; first < matrix.rows && status == LAC_STATUS_OK; first += BATCH)
-        status = read_samples(&matrix, first, smaller(BATCH, matrix.rows - first), batch);
+        status = read_samples(&matrix, first, lac_smaller(BATCH, matrix.rows - first), batch);
     for (int64_t first = 0; first < matrix.rows && status == LAC_STATUS_OK; first += BATCH) {
-        int64_t count = smaller(BATCH, matrix.rows - first);
+        int64_t count = lac_smaller(BATCH, matrix.rows - first);
         if (matrix.rows > BATCH) status = read_samples(&matrix, first, count, batch);
         add_batch(calibration->moments, k, batch, count, threads);
     }
@@ -157,7 +156,7 @@ lac_status lac_calibration_error(const lac_calibration *calibration, const lac_m
     float *difference = rows + floats, *product = difference + floats;
     double lost = 0, all = 0;
     for (int64_t first = 0; first < w.rows; first += ERROR_ROWS) {
-        int64_t count = smaller(ERROR_ROWS, w.rows - first);
+        int64_t count = lac_smaller(ERROR_ROWS, w.rows - first);
         for (int64_t i = 0; i < count; i++) {
             load_row(&w, first + i, rows + i * k);
             load_row(&v, first + i, difference + i * k);

@@ -7,14 +7,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/matrix.h"
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "core/status.h"
 #include "prune/linear.h"
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Gradients of W[row][first ..] in sample s. */
 static void read_gradient(const lac_fisher *f, int64_t sample, int64_t row, int64_t first, int64_t count, float *out)
@@ -52,7 +51,7 @@ static int64_t row_of(const lac_fisher *f, int64_t i) { return f->mask->row_perm
 static void load_rows(const lac_fisher *f, int64_t group, int64_t first, double *scratch, lac_fisher_rows *out)
 {
     out->rows = lac_geometry_rows(&f->geometry, group);
-    out->width = (int)smaller(f->width, f->k - first);
+    out->width = (int)lac_smaller(f->width, f->k - first);
     out->w = scratch;
     out->inverse = scratch + out->rows * out->width;
     for (int64_t r = 0; r < out->rows; r++) {
@@ -83,7 +82,7 @@ static void prune_row_group(void *state, int thread, int64_t group)
         load_rows(f, group, first, scratch, &rows);
         if (f->group > 0) {
             for (int c = 0; c < rows.width; c += (int)f->group) {
-                int count = (int)smaller(f->group, rows.width - c);
+                int count = (int)lac_smaller(f->group, rows.width - c);
                 lac_fisher_choose(f, &rows, c, count, kept);
                 for (int64_t r = 0; r < rows.rows; r++)
                     for (uint64_t left = kept[r]; left; left &= left - 1)
@@ -106,10 +105,10 @@ static void score_row(void *state, int thread, int64_t row)
     double *inverse = f->scratch + thread * f->scratch_count, *factor = inverse + LAC_FISHER_BLOCK * LAC_FISHER_BLOCK;
     int64_t unit_k = f->geometry.unit_k;
     for (int64_t first = 0; first < f->k; first += f->width) {
-        int width = (int)smaller(f->width, f->k - first);
+        int width = (int)lac_smaller(f->width, f->k - first);
         invert_block(f, row, first, width, inverse);
         for (int from = 0; from < width; from += (int)unit_k) { /* a unit wider than a block is scored piece by piece */
-            int size = (int)smaller(unit_k, width - from);
+            int size = (int)lac_smaller(unit_k, width - from);
             const float *w = f->w + row * f->k + first + from;
             float *out = f->scores + row * f->k + first + from;
             double x[LAC_FISHER_BLOCK];
@@ -131,7 +130,7 @@ static lac_status choose_all(lac_fisher *f)
     lac_matrix scores = {.data = f->scores, .dtype = LAC_DTYPE_F32, .rows = f->n, .cols = f->k};
     lac_prune_options options = {.size = sizeof options, .threads = f->threads};
     lac_mask *chosen = NULL;
-    lac_parallel_for_each(f->n, (int)smaller(f->threads, f->n), score_row, f);
+    lac_parallel_for_each(f->n, (int)lac_smaller(f->threads, f->n), score_row, f);
     lac_status status = lac_prune(&scores, &f->pattern, &options, &chosen);
     if (status != LAC_STATUS_OK) return status;
     lac_mask_free(f->mask);
@@ -149,7 +148,7 @@ static lac_status mean_square(const lac_fisher *f, double *out)
     for (int64_t s = 0; s < f->gradients->samples; s++)
         for (int64_t r = 0; r < f->n; r++)
             for (int64_t c = 0; c < f->k; c += LAC_FISHER_BLOCK) {
-                int64_t count = smaller(LAC_FISHER_BLOCK, f->k - c);
+                int64_t count = lac_smaller(LAC_FISHER_BLOCK, f->k - c);
                 read_gradient(f, s, r, c, count, g);
                 for (int64_t i = 0; i < count; i++) {
                     if (!isfinite(g[i]))
@@ -225,7 +224,7 @@ lac_status lac_prune_fisher(const lac_prune_job *job, const lac_gradients *gradi
     f.damping = damping * mean;
     if (status == LAC_STATUS_OK && f.group == 0) status = choose_all(&f);
     if (status == LAC_STATUS_OK) {
-        lac_parallel_for_each(f.geometry.row_groups, (int)smaller(f.threads, f.geometry.row_groups), prune_row_group, &f);
+        lac_parallel_for_each(f.geometry.row_groups, (int)lac_smaller(f.threads, f.geometry.row_groups), prune_row_group, &f);
         status = write_weights(&f, corrected);
     }
     lac_release(f.w);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arithmetic.h"
 #include "core/parallel.h"
 #include "prune/blas.h"
 
@@ -15,15 +16,13 @@ enum { BLOCK = LAC_LINEAR_BLOCK, STRIP = 512 };
 /* The own product: rows of C a task, columns that stay in the first-level cache. */
 enum { TASK_ROWS = 8, TASK_COLS = 512 };
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static void multiply_rows(void *state, int thread, int64_t task)
 {
     const lac_product *p = state;
-    int64_t first = task * TASK_ROWS, end = smaller(first + TASK_ROWS, p->rows);
+    int64_t first = task * TASK_ROWS, end = lac_smaller(first + TASK_ROWS, p->rows);
     (void)thread;
     for (int64_t from = 0; from < p->cols; from += TASK_COLS) {
-        int64_t count = smaller(TASK_COLS, p->cols - from);
+        int64_t count = lac_smaller(TASK_COLS, p->cols - from);
         for (int64_t i = first; i < end; i++) {
             float *c = p->c + i * p->ldc + from;
             if (p->turn_b) { /* rows of op(B)^T are adjacent: dot products */
@@ -85,7 +84,7 @@ static void solve_panel(void *state, int thread, int64_t task)
 {
     const panel_state *s = state;
     (void)thread;
-    for (int64_t r = task * PANEL_ROWS; r < smaller((task + 1) * PANEL_ROWS, s->count); r++) {
+    for (int64_t r = task * PANEL_ROWS; r < lac_smaller((task + 1) * PANEL_ROWS, s->count); r++) {
         float *row = s->rows + r * s->ld;
         for (int64_t c = 0; c < s->size; c++) {
             const float *l = s->triangle + c * s->ld;
@@ -99,7 +98,7 @@ static void solve_panel(void *state, int thread, int64_t task)
 int64_t lac_linear_cholesky(float *a, int64_t size, int threads)
 {
     for (int64_t j = 0; j < size; j += BLOCK) {
-        int64_t width = smaller(BLOCK, size - j), below = size - j - width;
+        int64_t width = lac_smaller(BLOCK, size - j), below = size - j - width;
         int64_t done = factor_diagonal(a + j * size + j, size, width);
         if (done < width) return j + done;
         if (below == 0) break;
@@ -110,7 +109,7 @@ int64_t lac_linear_cholesky(float *a, int64_t size, int threads)
         for (int64_t c = 0; c < below; c += STRIP) {
             lac_product update = {.turn_b = true,
                                   .rows = below - c,
-                                  .cols = smaller(STRIP, below - c),
+                                  .cols = lac_smaller(STRIP, below - c),
                                   .depth = width,
                                   .alpha = -1,
                                   .a = panel + c * size,
@@ -143,14 +142,14 @@ void lac_linear_invert_lower(float *a, int64_t size, float *scratch, int threads
 {
     for (int64_t r = 0; r < size; r++) memset(a + r * size + r + 1, 0, (size_t)(size - r - 1) * sizeof *a);
     for (int64_t i = 0; i < size; i += BLOCK) {
-        int64_t height = smaller(BLOCK, size - i);
+        int64_t height = lac_smaller(BLOCK, size - i);
         float *row = a + i * size; /* block row i: [height][i] left of the diagonal */
         invert_diagonal(row + i, size, height);
         memset(scratch, 0, (size_t)(height * i) * sizeof *scratch);
         for (int64_t c = 0; c < i; c += STRIP) { /* L[i][c..i] X[c..i][c..]: X has zeros above its diagonal */
-            int64_t width = smaller(STRIP, i - c);
+            int64_t width = lac_smaller(STRIP, i - c);
             for (int64_t d = c; d < i; d += STRIP) {
-                int64_t depth = smaller(STRIP, i - d);
+                int64_t depth = lac_smaller(STRIP, i - d);
                 lac_product part = {.rows = height,
                                     .cols = width,
                                     .depth = depth,
@@ -168,7 +167,7 @@ void lac_linear_invert_lower(float *a, int64_t size, float *scratch, int threads
                 }
                 for (int64_t e = 0; e < width; e += BLOCK) { /* the strip's own triangle, a block of columns at a time */
                     lac_product piece = part;
-                    piece.cols = smaller(BLOCK, width - e);
+                    piece.cols = lac_smaller(BLOCK, width - e);
                     piece.depth = depth - e;
                     piece.a = row + d + e;
                     piece.b = a + (d + e) * size + c + e;

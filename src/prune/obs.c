@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/matrix.h"
 #include "core/memory.h"
@@ -25,8 +26,6 @@ enum { BLOCK = 128 };
 /* A damping that does not do is raised tenfold, so often at most. */
 enum { ATTEMPTS = 6 };
 enum { TASK_ROWS = 8 };
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* ---------------------------------------------------------------- the factor */
 
@@ -107,7 +106,7 @@ static void correct_rows(void *state, int thread, int64_t task)
     const lac_obs *obs = s->obs;
     double *factor = obs->scratch + thread * obs->scratch_count; /* [count][count] */
     uint64_t last = 0;
-    for (int64_t r = task * TASK_ROWS; r < smaller((task + 1) * TASK_ROWS, obs->n); r++) {
+    for (int64_t r = task * TASK_ROWS; r < lac_smaller((task + 1) * TASK_ROWS, obs->n); r++) {
         float *w = obs->w + r * obs->k, *change = s->changes + r * BLOCK;
         double target[LAC_OBS_STEP_MOST];
         uint64_t dropped = 0;
@@ -137,7 +136,7 @@ static void correct_step(lac_obs *obs, int64_t first, int64_t count, int64_t blo
                        .block_end = block_end};
     lac_obs_inverse(obs, first, first, count, obs->inverse);
     int64_t tasks = (obs->n + TASK_ROWS - 1) / TASK_ROWS;
-    lac_parallel_for_each(tasks, (int)smaller(obs->threads, tasks), correct_rows, &s);
+    lac_parallel_for_each(tasks, (int)lac_smaller(obs->threads, tasks), correct_rows, &s);
 }
 
 /* All columns, from left to right. A block begins where a group does, so that a group is chosen by weights that know of all changes
@@ -150,16 +149,16 @@ static lac_status sweep(lac_obs *obs, float *changes)
     int64_t step = group > 0 && group <= LAC_OBS_STEP_MOST ? group : LAC_OBS_STEP_FREE;
     int64_t selected = g->is_free ? obs->k : 0; /* columns whose mask is known */
     for (int64_t first = 0, end; first < obs->k; first = end) {
-        end = smaller(first + span, obs->k);
-        if (group > BLOCK) end = smaller(end, (first / group + 1) * group);
+        end = lac_smaller(first + span, obs->k);
+        if (group > BLOCK) end = lac_smaller(end, (first / group + 1) * group);
         for (int64_t c = first, next; c < end; c = next) {
             if (c >= selected) {
-                int64_t wide = smaller(group, obs->k - c);
+                int64_t wide = lac_smaller(group, obs->k - c);
                 lac_status status = lac_obs_select_group(obs, c, wide);
                 if (status != LAC_STATUS_OK) return status;
                 selected = c + wide;
             }
-            next = smaller(smaller(c + step, end), selected);
+            next = lac_smaller(lac_smaller(c + step, end), selected);
             if (g->is_free) lac_obs_select_step(obs, c, next - c);
             correct_step(obs, c, next - c, first, end, changes);
         }
@@ -234,7 +233,7 @@ static lac_status reserve(const char *what, int64_t rows, int64_t cols, size_t e
 static lac_status reserve_all(const lac_obs *obs, obs_memory *m)
 {
     const lac_geometry *g = &obs->geometry;
-    int64_t wide = g->is_free ? g->k : smaller((int64_t)g->group_m * g->unit_k, g->k);
+    int64_t wide = g->is_free ? g->k : lac_smaller((int64_t)g->group_m * g->unit_k, g->k);
     lac_status status = reserve("the weights", g->n, g->k, sizeof(float), &m->w);
     if (status == LAC_STATUS_OK) status = reserve("the factor of the moments", g->k, g->k, sizeof(float), &m->u);
     if (status == LAC_STATUS_OK) status = reserve("scores", g->n, wide, sizeof(float), &m->scores);

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arithmetic.h"
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "core/status.h"
@@ -15,8 +16,6 @@
 #include "prune/obs.h"
 
 enum { SETS_MOST = 70 }; /* 4 of 8 */
-
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 void lac_obs_inverse(const lac_obs *obs, int64_t from, int64_t first, int64_t count, double *out)
 {
@@ -190,7 +189,7 @@ void lac_obs_select_step(lac_obs *obs, int64_t first, int64_t count)
     joint_state s = {
         .obs = obs, .perm = obs->mask->row_perm, .inverse = inverse, .first = first, .count = (int)count, .kept = -1};
     lac_obs_inverse(obs, first, first, count, inverse);
-    lac_parallel_for_each(obs->geometry.row_groups, (int)smaller(obs->threads, obs->geometry.row_groups), select_joint, &s);
+    lac_parallel_for_each(obs->geometry.row_groups, (int)lac_smaller(obs->threads, obs->geometry.row_groups), select_joint, &s);
 }
 
 static void select_jointly(lac_obs *obs, int64_t first, int count)
