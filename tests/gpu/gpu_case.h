@@ -3,6 +3,7 @@
 #ifndef TEST_GPU_CASE_H
 #define TEST_GPU_CASE_H
 
+#include "cuda/program.h"
 #include "plan_case.h"
 
 /* Runs the case on one kernel (NULL: the planner's pick), twice, and compares: with the oracle, within its bound or exactly;
@@ -35,9 +36,10 @@ void gpu_list_free(gpu_list *list);
 
 /* All shapes of a row, with random numbers and with small integers, which must come out exactly. */
 void gpu_row_run(lac_device *device, const gpu_row *row, int shapes);
-/* Compiles what gpu_row_run will ask for, into the cache, for a target without a GPU; returns how many programs were not there
- * yet. */
-int gpu_row_compile(lac_device *target, const gpu_row *row, int shapes);
+/* What gpu_row_run will have compiled, asked of a target without a GPU: up to LAC_CUDA_MOST_REQUESTS for each shape; returns
+ * how many. Several rows may ask for the same, which the hash tells. */
+int gpu_row_requests(lac_device *target, const gpu_row *row, int shapes, lac_cuda_request *requests);
+uint64_t gpu_request_hash(const lac_cuda_request *request);
 void gpu_row_describe(const gpu_row *row, char *buffer, size_t size);
 
 #endif

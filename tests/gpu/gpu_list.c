@@ -136,7 +136,7 @@ static bool kernel_takes(const pairwise_row *fixed, void *user)
     return takes;
 }
 
-static uint64_t hash_of(const lac_cuda_request *request)
+uint64_t gpu_request_hash(const lac_cuda_request *request)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (const char *c = request->source; *c; ++c) hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
@@ -156,7 +156,7 @@ static int count_programs(asking *a, const gpu_row *row, int pattern, uint64_t *
     const lac_cuda_flow *flow = a->kernel->config;
     if (a->kernel->applies(&problem) && flow->requests(&problem, requests, &count)) count = 0;
     for (int i = 0; i < count; ++i) {
-        uint64_t hash = hash_of(&requests[i]);
+        uint64_t hash = gpu_request_hash(&requests[i]);
         int j = 0;
         while (j < known + fresh && seen[j] != hash) ++j;
         if (j == known + fresh) seen[known + fresh++] = hash;
@@ -286,37 +286,31 @@ static const lac_kernel *kernel_of(const gpu_row *row)
     return kernel;
 }
 
-static int compile_shape(lac_device *target, const gpu_row *row, const pairwise_row *shape, test_random *random, bool *taken)
+/* What the kernel asks for at this shape; false when it does not take it. */
+static bool shape_requests(lac_device *target, const gpu_row *row, const pairwise_row *shape, test_random *random,
+                           lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
 {
     int64_t m = tokens[shape->value[TOKENS]], n = outputs[shape->value[OUTPUTS]], k = inputs[shape->value[INPUTS]];
     lac_weight *weight = weight_of(random, row, n, k, TEST_FILL_GAUSSIAN);
     const lac_kernel *kernel = kernel_of(row);
     lac_problem problem = {target, weight, m, row->options, kernel};
-    lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS];
-    int count = 0, fresh = 0;
-    *taken = kernel->applies(&problem);
-    if (*taken) assert_ok(((const lac_cuda_flow *)kernel->config)->requests(&problem, requests, &count));
-    for (int i = 0; i < count; ++i) {
-        lac_cuda_image image;
-        bool found = false;
-        assert_ok(lac_cuda_image_get(target, &requests[i], &(lac_cuda_image_options){.must_store = true}, &found, &image));
-        lac_cuda_image_release(&image);
-        fresh += !found;
-    }
+    bool taken = kernel->applies(&problem);
+    *count = 0;
+    if (taken) assert_ok(((const lac_cuda_flow *)kernel->config)->requests(&problem, requests, count));
     lac_weight_free(weight);
-    return fresh;
+    return taken;
 }
 
-int gpu_row_compile(lac_device *target, const gpu_row *row, int shapes)
+int gpu_row_requests(lac_device *target, const gpu_row *row, int shapes, lac_cuda_request *requests)
 {
     test_random random = test_random_make(row->kernel, row->index);
-    int fresh = 0;
+    int made = 0;
     for (int i = 0, taken = 0; taken < shapes && i < 20 * shapes; ++i) {
-        bool takes;
-        fresh += compile_shape(target, row, shape_of(row->index * shapes + i), &random, &takes);
-        taken += takes;
+        int count;
+        taken += shape_requests(target, row, shape_of(row->index * shapes + i), &random, requests + made, &count);
+        made += count;
     }
-    return fresh;
+    return made;
 }
 
 void gpu_row_run(lac_device *device, const gpu_row *row, int shapes)

@@ -6,6 +6,7 @@
  *     LAC_TEST_GPU_SHAPES=2          so many shapes of each row; 2 unless said
  *     LAC_TEST_GPU_SECONDS=60        begin no row after so long; rows of all kernels come in turns
  *     LAC_TEST_GPU_TIMES=FILE.csv    the host's times go there too
+ *     LAC_TEST_GPU_RESULTS=FILE.csv  a line for each row goes there: passed, failed or left out, and its seconds
  *     LAC_TEST_GPU_KERNEL=cuda_f32   only kernels whose names begin so
  *     LAC_TEST_GPU_CASE=KERNEL:ROW   only this row
  *     LAC_TEST_GPU_PART=2/5          each fifth row, from the second on: for a run in parts
@@ -25,6 +26,14 @@
 
 static gpu_list list;
 static gpu_results results;
+static gpu_compiled compiled;
+
+static double seconds_now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
 
 static int number_of(const char *name, int otherwise)
 {
@@ -84,18 +93,16 @@ static int print_list(const char *arch)
 /* One program after the other takes minutes: all cores at once. No GPU is needed, so there may be more of these than workers. */
 static int compile_ahead(const char *arch, int shapes)
 {
-    struct timespec begin, end;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    clock_gettime(CLOCK_MONOTONIC, &begin);
     int processes = number_of("LAC_TEST_GPU_COMPILERS", cores > 64 ? 64 : (int)cores);
-    int fresh = gpu_workers_compile(&list, arch, shapes, processes);
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
-    if (fresh < 0)
+    compiled = gpu_workers_compile(&list, arch, shapes, processes);
+    if (compiled.fresh < 0)
         printf("nothing is compiled ahead: see above\n");
     else
-        printf("%d rows, %d programs compiled by %d processes in %.1f s\n", list.count, fresh, processes, seconds);
-    return fresh < 0;
+        printf("%d rows, %d programs, %d of them compiled by %d processes in %.1f s\n", list.count, compiled.programs,
+               compiled.fresh, processes, compiled.seconds);
+    fflush(stdout);
+    return compiled.fresh < 0;
 }
 
 static int compile_list(const char *arch)
@@ -117,9 +124,10 @@ static int usual_workers(const lac_device_info *info)
 
 int main(void)
 {
-    const char *arch = getenv("LAC_TEST_GPU_LIST"), *compiled = getenv("LAC_TEST_GPU_COMPILE");
+    const char *arch = getenv("LAC_TEST_GPU_LIST"), *target = getenv("LAC_TEST_GPU_COMPILE");
+    double begin = seconds_now();
     if (arch) return print_list(arch);
-    if (compiled) return compile_list(compiled);
+    if (target) return compile_list(target);
     lac_device_info info;
     memset(&info, 0, sizeof info);
     if (gpu_probe(&info)) {
@@ -133,7 +141,8 @@ int main(void)
            info.vector_unit, list.kernels, list.count, list.programs, shapes, workers);
     fflush(NULL);
     if (workers > 0 && !getenv("LAC_TEST_GPU_CASE") && !getenv("LAC_TEST_GPU_SECONDS")) compile_ahead(target_of(&info), shapes);
-    results = gpu_workers_run(&list, shapes, workers, getenv("LAC_TEST_GPU_CASE"), number_of("LAC_TEST_GPU_SECONDS", 0));
+    results = gpu_workers_run(&list, shapes, workers, getenv("LAC_TEST_GPU_CASE"), number_of("LAC_TEST_GPU_SECONDS", 0),
+                              getenv("LAC_TEST_GPU_RESULTS"));
     printf("%d of %d rows passed, %d failed, in %.1f s\n", results.done, list.count, results.failed, results.seconds);
     fflush(NULL);
     const struct CMUnitTest cases[] = {cmocka_unit_test(every_kernel_passes_its_cases)};
@@ -142,6 +151,9 @@ int main(void)
     bool runtime = !getenv("LAC_TEST_GPU_CASE") && !getenv("LAC_TEST_GPU_KERNEL") && !getenv("LAC_TEST_GPU_RAW");
     if (runtime && workers > 0) gpu_workers_each(test_gpu_runtime_plan, workers);
     if (runtime) failures += test_gpu_runtime() + test_gpu_time();
+    printf("%s: %d of %d rows passed, %d failed; %d programs compiled in %.0f s, rows run in %.0f s, all in %.0f s\n",
+           failures ? "FAILED" : "PASSED", results.done, list.count, results.failed, compiled.fresh, compiled.seconds,
+           results.seconds, seconds_now() - begin);
     gpu_list_free(&list);
     return failures != 0;
 }

@@ -17,26 +17,32 @@ typedef struct board {
     atomic_int next, taken, done;
     double deadline;                  /* 0: none */
     atomic_int current[MOST_WORKERS]; /* the row that a worker has under way; -1: none */
-    atomic_int fresh;                 /* programs compiled ahead */
     lac_device_info info;
     int found;
-    atomic_char state[]; /* [rows] of each: a row_state */
+    struct {
+        atomic_int state;
+        float seconds;
+    } row[]; /* [rows] */
 } board;
 
 enum { ROW_LEFT, ROW_BEGUN, ROW_PASSED };
 
-static board *board_make(int rows)
+/* What all processes write into. */
+static void *shared_make(size_t bytes)
 {
-    board *b =
-        mmap(NULL, sizeof *b + (size_t)rows * sizeof *b->state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (b == MAP_FAILED) {
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
         fprintf(stderr, "test_gpu: no shared memory\n");
         exit(2);
     }
-    return b;
+    return memory;
 }
 
-static void board_free(board *b, int rows) { munmap(b, sizeof *b + (size_t)rows * sizeof *b->state); }
+static size_t board_bytes(int rows) { return sizeof(board) + (size_t)rows * sizeof((board *)NULL)->row[0]; }
+
+static board *board_make(int rows) { return shared_make(board_bytes(rows)); }
+
+static void board_free(board *b, int rows) { munmap(b, board_bytes(rows)); }
 
 static double now(void)
 {
@@ -82,9 +88,11 @@ static void work(board *b, const gpu_list *list, int shapes, int self, const cha
         if (b->deadline > 0 && now() > b->deadline) break;
         atomic_fetch_add(&b->taken, 1);
         atomic_store(&b->current[self], i);
-        atomic_store(&b->state[i], ROW_BEGUN);
+        atomic_store(&b->row[i].state, ROW_BEGUN);
+        double begin = now();
         gpu_row_run(device, row, shapes);
-        atomic_store(&b->state[i], ROW_PASSED);
+        b->row[i].seconds = (float)(now() - begin);
+        atomic_store(&b->row[i].state, ROW_PASSED);
         atomic_store(&b->current[self], -1);
         atomic_fetch_add(&b->done, 1);
     }
@@ -115,9 +123,54 @@ static void report(const board *b, const gpu_list *list, int self, int status)
                 list->rows[at].index);
 }
 
-int gpu_workers_compile(const gpu_list *list, const char *arch, int shapes, int processes)
+/* ---- compiling ahead */
+
+/* What a row asks for; then, sorted and each once, what there is to compile. */
+typedef struct program_list {
+    atomic_int next_row, next_program, fresh;
+    int count;
+    struct {
+        uint64_t hash; /* 0: none */
+        lac_cuda_request request;
+    } program[];
+} program_list;
+
+static int compare_programs(const void *a, const void *b)
 {
-    board *b = board_make(0);
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return (left < right) - (left > right); /* those without a program last */
+}
+
+static void ask_rows(program_list *p, const gpu_list *list, lac_device *target, int shapes)
+{
+    int most = shapes * LAC_CUDA_MOST_REQUESTS;
+    lac_cuda_request *requests = malloc((size_t)most * sizeof *requests);
+    assert_non_null(requests);
+    for (int row; (row = atomic_fetch_add(&p->next_row, 1)) < list->count;) {
+        int made = gpu_row_requests(target, &list->rows[row], shapes, requests);
+        for (int i = 0; i < made; ++i) {
+            p->program[row * most + i].hash = gpu_request_hash(&requests[i]) | 1;
+            p->program[row * most + i].request = requests[i];
+        }
+    }
+    free(requests);
+}
+
+static void compile_programs(program_list *p, lac_device *target)
+{
+    for (int i; (i = atomic_fetch_add(&p->next_program, 1)) < p->count;) {
+        lac_cuda_image image;
+        bool found = false;
+        assert_ok(
+            lac_cuda_image_get(target, &p->program[i].request, &(lac_cuda_image_options){.must_store = true}, &found, &image));
+        lac_cuda_image_release(&image);
+        atomic_fetch_add(&p->fresh, !found);
+    }
+}
+
+/* One half of the work in all processes; false when one of them failed. */
+static bool compile_half(program_list *p, const gpu_list *list, const char *arch, int shapes, int processes)
+{
     int failed = 0;
     for (int i = 0; i < processes; ++i) {
         fflush(NULL);
@@ -126,16 +179,35 @@ int gpu_workers_compile(const gpu_list *list, const char *arch, int shapes, int 
         if (child > 0) continue;
         lac_device *target = NULL;
         assert_ok(lac_cuda_target_open(arch, &target));
-        for (int row; (row = atomic_fetch_add(&b->next, 1)) < list->count;)
-            atomic_fetch_add(&b->fresh, gpu_row_compile(target, &list->rows[row], shapes));
+        if (list)
+            ask_rows(p, list, target, shapes);
+        else
+            compile_programs(p, target);
         lac_device_close(target);
         fflush(NULL);
         _exit(0);
     }
     for (int status = 0; wait(&status) > 0;) failed |= status;
-    int fresh = failed ? -1 : atomic_load(&b->fresh);
-    board_free(b, 0);
-    return fresh;
+    return !failed;
+}
+
+gpu_compiled gpu_workers_compile(const gpu_list *list, const char *arch, int shapes, int processes)
+{
+    gpu_compiled result = {.fresh = -1};
+    double begin = now();
+    size_t room = (size_t)list->count * (size_t)shapes * LAC_CUDA_MOST_REQUESTS;
+    size_t bytes = sizeof(program_list) + room * sizeof((program_list *)NULL)->program[0];
+    program_list *p = shared_make(bytes);
+    if (compile_half(p, list, arch, shapes, processes)) {
+        qsort(p->program, room, sizeof p->program[0], compare_programs);
+        for (size_t i = 0; i < room && p->program[i].hash; ++i)
+            if (!p->count || p->program[p->count - 1].hash != p->program[i].hash) p->program[p->count++] = p->program[i];
+        result.programs = p->count;
+        if (compile_half(p, NULL, arch, shapes, processes)) result.fresh = atomic_load(&p->fresh);
+    }
+    munmap(p, bytes);
+    result.seconds = now() - begin;
+    return result;
 }
 
 void gpu_workers_each(bool (*one)(int index), int processes)
@@ -164,7 +236,7 @@ static void print_results(const board *b, const gpu_list *list)
             if (strcmp(list->rows[i].kernel, list->rows[j].kernel) != 0) continue;
             told[j] = true;
             ++rows;
-            ++counts[(int)atomic_load(&b->state[j])];
+            ++counts[atomic_load(&b->row[j].state)];
         }
         printf("  %-28s %4d of %4d rows passed, %d failed\n", list->rows[i].kernel, counts[ROW_PASSED], rows,
                counts[ROW_BEGUN]);
@@ -172,11 +244,45 @@ static void print_results(const board *b, const gpu_list *list)
     free(told);
 }
 
-gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, int seconds)
+static void store_results(const board *b, const gpu_list *list, const char *path)
+{
+    static const char *const states[] = {"left out", "failed", "passed"};
+    FILE *file = fopen(path, "w");
+    if (!file) {
+        fprintf(stderr, "test_gpu: cannot write %s\n", path);
+        return;
+    }
+    fprintf(file, "kernel,row,result,seconds,case\n");
+    for (int i = 0; i < list->count; ++i) {
+        char text[512];
+        gpu_row_describe(&list->rows[i], text, sizeof text);
+        fprintf(file, "%s,%d,%s,%.3f,\"%s\"\n", list->rows[i].kernel, list->rows[i].index,
+                states[atomic_load(&b->row[i].state)], (double)b->row[i].seconds, text);
+    }
+    fclose(file);
+}
+
+/* Waits for the next process that ends; every few seconds it tells how far the rows are. */
+static pid_t wait_telling(const board *b, const gpu_list *list, double begin, double *told, int *status)
+{
+    enum { EVERY_SECONDS = 10 };
+    pid_t ended;
+    while ((ended = waitpid(-1, status, WNOHANG)) == 0) {
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        if (now() - *told < EVERY_SECONDS) continue;
+        *told = now();
+        printf("  %d of %d rows after %.0f s\n", atomic_load(&b->done), list->count, *told - begin);
+        fflush(stdout);
+    }
+    return ended;
+}
+
+gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, int seconds,
+                            const char *results_file)
 {
     board *b = board_make(list->count);
     gpu_results results = {0};
-    double begin = now();
+    double begin = now(), told = begin;
     if (seconds > 0) b->deadline = begin + seconds;
     pid_t children[MOST_WORKERS] = {0};
     if (workers > MOST_WORKERS) workers = MOST_WORKERS;
@@ -184,7 +290,7 @@ gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const
     for (int i = 0; i < workers; ++i) children[i] = start(b, list, shapes, i, only);
     for (int running = workers; running > 0;) {
         int status = 0, self = 0;
-        pid_t ended = wait(&status);
+        pid_t ended = wait_telling(b, list, begin, &told, &status);
         if (ended < 0) break;
         while (self < workers && children[self] != ended) ++self;
         if (self == workers) continue;
@@ -200,6 +306,7 @@ gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const
     results.done = atomic_load(&b->done);
     results.seconds = now() - begin;
     print_results(b, list);
+    if (results_file) store_results(b, list, results_file);
     board_free(b, list->count);
     return results;
 }

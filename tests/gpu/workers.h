@@ -16,15 +16,22 @@ typedef struct gpu_results {
  * and `info` tells of it; otherwise `info->note` says what is missing. */
 int gpu_probe(lac_device_info *info);
 
-/* Compiles what all rows need into the cache, in `processes` processes that need no GPU; returns how many programs were not
- * there yet, -1 when they could not be stored, and each process will compile for itself. */
-int gpu_workers_compile(const gpu_list *list, const char *arch, int shapes, int processes);
+/* What compiling ahead came to. */
+typedef struct gpu_compiled {
+    int programs; /* distinct ones that the rows need                                                       */
+    int fresh;    /* those that the cache did not hold; -1: they could not be stored, each row compiles its own */
+    double seconds;
+} gpu_compiled;
+
+/* Compiles what all rows need into the cache, each program once, in `processes` processes that need no GPU. */
+gpu_compiled gpu_workers_compile(const gpu_list *list, const char *arch, int shapes, int processes);
 
 /* Calls `one` with 0, 1, 2 ... in several processes until it says that there is no more. What they do must outlive them. */
 void gpu_workers_each(bool (*one)(int index), int processes);
 
 /* Runs all rows in `workers` processes; in this one when that is 0. `only` is "KERNEL:ROW", or NULL for all. After `seconds`,
- * unless that is 0, no row is begun any more. Prints how many rows of each kernel passed. */
-gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, int seconds);
+ * unless that is 0, no row is begun any more. Tells every few seconds how far it is, and at the end how many rows of each kernel
+ * passed. `results` is a CSV file with a line for each row, or NULL. */
+gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, int seconds, const char *results);
 
 #endif
