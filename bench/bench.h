@@ -69,6 +69,10 @@ bench_status bench_rows_read(bench_rows *rows, const char *path, char *why, size
 void bench_rows_free(bench_rows *rows);
 void bench_csv_write_header(FILE *to, int extended);
 void bench_csv_write_row(FILE *to, const bench_row *row, int extended);
+/* Cuts a line into fields[BENCH_CSV_MOST_FIELDS] in place, quotes undone; their number, or -1 when a quote is left open or
+ * there are too many. */
+#define BENCH_CSV_MOST_FIELDS 128
+int bench_csv_split(char *line, char **fields);
 /* The number after "key=" in a device_info such as "cores=2; peak_gflops=170.2"; NaN when it is not there. */
 double bench_info_number(const char *device_info, const char *key);
 /* The text after "key=", up to its semicolon; "" when it is not there. */
@@ -124,7 +128,23 @@ bench_status bench_compare(const bench_rows *rows, const bench_rows *stored, dou
 
 /* ---------------------------------------------------------------- report.c */
 
-/* One self-contained HTML page. */
-bench_status bench_report_write(const bench_rows *rows, const char *path, char *why, size_t why_size);
+/* What a model loses under a pattern; NaN where it was not measured. */
+typedef struct bench_loss {
+    char pattern[64], method[64];
+    double pruned, tuned; /* above the dense model, after pruning and after training on */
+} bench_loss;
+
+typedef struct bench_accuracy {
+    bench_loss *items; /* [count] */
+    size_t count, capacity;
+} bench_accuracy;
+
+/* pareto.c. A CSV with the columns pattern, method, permute, dense_loss, dense_tuned_loss, pruned_loss and tuned_loss. */
+bench_status bench_accuracy_read(bench_accuracy *accuracy, const char *path, char *why, size_t why_size);
+void bench_accuracy_free(bench_accuracy *accuracy);
+
+/* One self-contained HTML page; with `accuracy` (or NULL) also what each pattern costs. */
+bench_status bench_report_write(const bench_rows *rows, const bench_accuracy *accuracy, const char *path, char *why,
+                                size_t why_size);
 
 #endif

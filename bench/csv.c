@@ -104,8 +104,6 @@ void bench_csv_write_row(FILE *to, const bench_row *row, int extended)
 
 /* ---- reading */
 
-#define MOST_FIELDS 128
-
 typedef struct csv_file {
     const char *path;
     int line;
@@ -113,13 +111,12 @@ typedef struct csv_file {
     int has_header;
 } csv_file;
 
-/* Cuts a line into fields in place, quotes undone; -1 when a quote is left open or there are too many. */
-static int split(char *line, char **fields)
+int bench_csv_split(char *line, char **fields)
 {
     int count = 0;
     char *from = line, *to = line;
     for (;;) {
-        if (count == MOST_FIELDS) return -1;
+        if (count == BENCH_CSV_MOST_FIELDS) return -1;
         fields[count++] = to;
         if (*from == '"') {
             for (from++; *from != '"' || from[1] == '"'; *to++ = *from++) {
@@ -219,9 +216,9 @@ bench_status bench_rows_read(bench_rows *rows, const char *path, char *why, size
     while (!status && getline(&line, &size, from) > 0) {
         file.line++;
         if (line[0] == '#' || line[0] == '\n' || line[0] == '\r') continue;
-        char *fields[MOST_FIELDS];
+        char *fields[BENCH_CSV_MOST_FIELDS];
         bench_row row;
-        int count = split(line, fields);
+        int count = bench_csv_split(line, fields);
         if (count < 0) {
             snprintf(why, why_size, "%s:%d: an open quote, or too many fields", path, file.line);
             status = BENCH_USAGE;

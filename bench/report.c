@@ -291,6 +291,7 @@ static void write_page(const report *r)
     write_head(r);
     report_draw_speedups(r);
     report_draw_heat_map(r);
+    report_draw_pareto(r);
     report_draw_batches(r);
     report_draw_roofline(r);
     report_draw_prediction(r);
@@ -304,13 +305,14 @@ static void write_page(const report *r)
     fputs("</script>\n</body>\n</html>\n", r->to);
 }
 
-bench_status bench_report_write(const bench_rows *rows, const char *path, char *why, size_t why_size)
+bench_status bench_report_write(const bench_rows *rows, const bench_accuracy *accuracy, const char *path, char *why,
+                                size_t why_size)
 {
     if (!rows->count) {
         snprintf(why, why_size, "%s: there are no results to report", path);
         return BENCH_USAGE;
     }
-    report r = {.rows = rows, .cells = malloc(rows->count * sizeof *r.cells)};
+    report r = {.rows = rows, .accuracy = accuracy, .cells = malloc(rows->count * sizeof *r.cells)};
     if (!r.cells) {
         snprintf(why, why_size, "out of memory");
         return BENCH_FAILURE;

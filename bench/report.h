@@ -18,7 +18,8 @@ typedef enum report_series {
 typedef struct report {
     FILE *to;
     const bench_rows *rows;
-    const bench_row **cells; /* [cell_count] the best row of each cell, peers left out */
+    const bench_accuracy *accuracy; /* NULL: no losses are known */
+    const bench_row **cells;        /* [cell_count] the best row of each cell, peers left out */
     size_t cell_count;
     int variants; /* 1: the rows differ in more than shape and pattern, so titles must say in what */
     int has_baseline;
@@ -44,6 +45,8 @@ void report_draw_batches(const report *r);
 void report_draw_roofline(const report *r);
 void report_draw_heat_map(const report *r);
 void report_draw_prediction(const report *r);
+/* pareto.c */
+void report_draw_pareto(const report *r);
 /* style.c */
 extern const char *const report_style[]; /* NULL-terminated */
 extern const char report_script[];

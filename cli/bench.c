@@ -10,7 +10,7 @@
 
 typedef struct bench_settings {
     cli_list shapes, patterns, dtypes, precisions, kernels, from, peers;
-    const char *shape_file, *device, *csv, *report, *compare;
+    const char *shape_file, *device, *csv, *report, *accuracy, *compare;
     int layout, baseline, warm, extended, stages, progress;
     int64_t threads, max_m, seed;
     double min_time, max_seconds, tolerance;
@@ -148,6 +148,13 @@ static const cli_option options[] = {
      .offset = FIELD(report),
      .hint = CLI_HINT_FILE,
      .help = "Write a page with charts of the results, replacing the file."},
+    {.name = "accuracy",
+     .argument = "FILE.csv",
+     .type = CLI_TYPE_TEXT,
+     .offset = FIELD(accuracy),
+     .hint = CLI_HINT_FILE,
+     .help = "Draw speed against loss in the report: this table says what each pattern costs a model (bench/accuracy "
+             "makes such tables)."},
     {.name = "from",
      .argument = "FILE.csv",
      .type = CLI_TYPE_LIST,
@@ -173,6 +180,7 @@ enum { MOST_PRECISIONS = 8 };
 typedef struct bench_work {
     const bench_settings *settings;
     bench_rows rows;
+    bench_accuracy accuracy;
     lac_pattern *patterns;
     lac_dtype *dtypes;
     lac_precision precisions[MOST_PRECISIONS];
@@ -339,12 +347,23 @@ static int check_settings(const bench_settings *s)
     if (s->max_seconds < 0) wrong = "--max-seconds must not be negative";
     if (s->tolerance < 0 || s->tolerance >= 1) wrong = "--tolerance must lie between 0 and 1";
     if (s->from.count && (s->shapes.count || s->shape_file)) wrong = "--from runs nothing, so it takes no shapes";
+    if (s->accuracy && !s->report) wrong = "--accuracy draws in the report, so it needs --report";
     if (s->from.count && !s->report && !s->compare && !s->csv) wrong = "--from needs --report, --compare or --csv";
     if (wrong) cli_error(NULL, NULL, "%s", wrong);
     return wrong ? CLI_EXIT_USAGE : CLI_EXIT_OK;
 }
 
 /* ---- results: from a run or from files */
+
+/* Before anything is timed: a table that cannot be read must not cost a run. */
+static int read_accuracy(bench_work *work)
+{
+    char why[512];
+    bench_status status = BENCH_OK;
+    if (work->settings->accuracy) status = bench_accuracy_read(&work->accuracy, work->settings->accuracy, why, sizeof why);
+    if (status) cli_error(NULL, NULL, "%s", why);
+    return (int)status;
+}
 
 static int run_benchmark(bench_work *work)
 {
@@ -439,7 +458,8 @@ static int write_outputs(bench_work *work)
     char why[512];
     int status = CLI_EXIT_OK;
     if (work->settings->report && work->rows.count &&
-        bench_report_write(&work->rows, work->settings->report, why, sizeof why)) {
+        bench_report_write(&work->rows, work->settings->accuracy ? &work->accuracy : NULL, work->settings->report, why,
+                           sizeof why)) {
         cli_error(NULL, NULL, "%s", why);
         status = CLI_EXIT_FAILURE;
     } else if (work->settings->report && work->rows.count && work->table) {
@@ -458,7 +478,8 @@ static int run(const void *given)
     int status = check_settings(settings);
     if (status) return status;
     bench_work work = {.settings = settings, .table = 1};
-    status = open_csv(&work);
+    status = read_accuracy(&work);
+    if (!status) status = open_csv(&work);
     if (!status) {
         status = settings->from.count ? read_results(&work) : run_benchmark(&work);
         int closed = close_csv(&work), written = cli_interrupted() ? 0 : write_outputs(&work);
@@ -467,6 +488,7 @@ static int run(const void *given)
         if (work.failed) status = CLI_EXIT_FAILURE;
     }
     bench_rows_free(&work.rows);
+    bench_accuracy_free(&work.accuracy);
     bench_shapes_free(&work.shapes);
     free(work.patterns);
     free(work.dtypes);

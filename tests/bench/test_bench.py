@@ -296,6 +296,25 @@ class Bench(Case):
             self.assertIn(words, self.run_lacuna("bench", "--from", "bad.csv", "--report", "x.html", status=2)[1])
         self.assertIn("nowhere", self.run_lacuna("bench", "--from", "bare.csv", "--report", "nowhere/x.html", status=3)[1])
 
+    def test_report_of_speed_against_loss(self):
+        self.bench("16,64,64", "-p", "2:4,1:4,vw32:8:32", "--csv", "out.csv", "--baseline", "auto")
+        header = "pattern,method,permute,dense_loss,dense_tuned_loss,pruned_loss,tuned_loss\n"
+        losses = ["2:4,magnitude,,1.0,0.9,1.5,1.0", "2:4,obs,columns,1.0,0.9,1.2,", "1:4,obs,,1.0,0.9,2.0,1.2", "3:7,obs,,1,1,1,1"]
+        with open(self.path("losses.csv"), "w") as file:
+            file.write(header + "\n".join(losses) + "\n")
+        self.run_lacuna("bench", "--from", "out.csv", "--accuracy", "losses.csv", "--report", "page.html")
+        text, _ = self.check_page("page.html", 7)
+        self.assertIn("<h2>Speed against loss</h2>", text)
+        self.assertIn("2:4: loss +0.200 by obs, permuted columns", text)  # the best method after pruning
+        self.assertIn("2:4: loss +0.100 by magnitude", text)  # and after tuning, which the other was not given
+        self.assertIn("1:4: loss +0.300 by obs", text)
+        self.assertNotIn("3:7", text)
+        for content, words in [("", "no losses"), ("a,b\n", "no column 'pattern'"), (header + "1,2\n", "line 2: 2 fields"), (header, "no losses")]:
+            with open(self.path("losses.csv"), "w") as file:
+                file.write(content)
+            self.assertIn(words, self.run_lacuna("bench", "8,64,64", "--accuracy", "losses.csv", "--report", "x.html", status=2)[1])
+        self.assertIn("needs --report", self.bench("8,64,64", "--accuracy", "losses.csv", status=2)[1])
+
     def test_compare(self):
         rows = self.rows("4,32,32", "16,32,32", "-p", "2:4")
 
