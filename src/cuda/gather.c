@@ -29,11 +29,6 @@ typedef struct turn_args {
     int64_t ld;
 } turn_args;
 
-/* What the driver encodes for tensor_copy.cuh: 128 bytes. */
-typedef struct tensor_map {
-    _Alignas(64) uint64_t opaque[16];
-} tensor_map;
-
 static bool shape_of(const lac_problem *problem, lac_gather_shape *shape, lac_cost *cost)
 {
     lac_cost unused;
@@ -258,40 +253,40 @@ static lac_status turn_x(const lac_problem *problem, const gather_state *state, 
     return lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){gpu_call, &turn});
 }
 
-/* A matrix of the caller's for the copy engine, `inner` elements a row: boxes of box[1] rows x box[0] elements. False when it is
- * not aligned as the engine wants it. */
-static bool map_matrix(lac_dtype dtype, const void *data, int64_t ld, int64_t inner, int64_t rows, const unsigned box[2],
-                       tensor_map *map)
+/* Whether the copy engine can take a matrix of the caller's. */
+static bool suits_engine(const lac_cuda_boxes *boxes)
 {
-    enum { FLOAT16 = 6, BFLOAT16 = 9, NO_INTERLEAVE = 0, SWIZZLE_64 = 2, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
-    const lac_cuda_driver *driver = lac_cuda_driver_get(NULL);
-    if (!driver || !driver->cuTensorMapEncodeTiled || (uintptr_t)data % 16 || ld % 8 || inner == 0 || rows == 0) return false;
-    uint64_t sizes[2] = {(uint64_t)inner, (uint64_t)rows}, strides[1] = {(uint64_t)ld * 2};
-    unsigned steps[2] = {1, 1};
-    return !driver->cuTensorMapEncodeTiled(map, dtype == LAC_DTYPE_BF16 ? BFLOAT16 : FLOAT16, 2, (void *)(uintptr_t)data, sizes,
-                                           strides, box, steps, NO_INTERLEAVE, box[0] == 32 ? SWIZZLE_64 : SWIZZLE_128,
-                                           PROMOTE_256, FILL_ZEROS);
+    return (uintptr_t)boxes->data % 16 == 0 && boxes->ld % 8 == 0 && boxes->columns > 0 && boxes->rows > 0;
 }
 
-/* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x a block's share of the tokens. False
- * when X is not aligned as it wants it. */
-static bool map_x(const lac_problem *problem, const lac_gather_shape *s, const lac_gpu_call *call, tensor_map *map)
+/* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x a block's share of the tokens. */
+static lac_cuda_boxes boxes_of_x(const lac_problem *problem, const lac_gather_shape *s, const lac_gpu_call *call)
 {
     bool token_major = problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
     int64_t m = problem->m, k = problem->weight->k_in;
     unsigned rows = (unsigned)s->rows, share = (unsigned)(s->tile_tokens / s->cluster);
     if (share > MOST_BOX) share = MOST_BOX;
-    unsigned box[2] = {token_major ? rows : 64, token_major ? share : rows};
-    return map_matrix(problem->options.x_dtype, call->x, call->ldx, token_major ? k : m, token_major ? m : k, box, map);
+    return (lac_cuda_boxes){.data = call->x,
+                            .dtype = problem->options.x_dtype,
+                            .columns = token_major ? k : m,
+                            .rows = token_major ? m : k,
+                            .ld = call->ldx,
+                            .across = token_major ? rows : 64,
+                            .down = token_major ? share : rows};
 }
 
 /* Y for the copy engine: boxes of 64 outputs x 64 tokens. */
-static bool map_y(const lac_problem *problem, const lac_gpu_call *call, tensor_map *map)
+static lac_cuda_boxes boxes_of_y(const lac_problem *problem, const lac_gpu_call *call)
 {
     bool token_major = problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR;
     int64_t m = problem->m, n = problem->weight->n_out;
-    static const unsigned box[2] = {64, 64};
-    return map_matrix(problem->options.y_dtype, call->y, call->ldy, token_major ? n : m, token_major ? m : n, box, map);
+    return (lac_cuda_boxes){.data = call->y,
+                            .dtype = problem->options.y_dtype,
+                            .columns = token_major ? n : m,
+                            .rows = token_major ? m : n,
+                            .ld = call->ldy,
+                            .across = 64,
+                            .down = 64};
 }
 
 lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
@@ -299,12 +294,16 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
     const gather_state *state = opaque;
     const lac_gather_shape *s = &state->shape;
     lac_gpu_call gpu_call;
-    tensor_map x_map = {0}, y_map = {0};
+    lac_cuda_tensor_map x_map = {0}, y_map = {0};
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
-    bool streams = by_engine(s) && map_x(problem, s, &gpu_call, &x_map);
+    lac_cuda_boxes of_x = boxes_of_x(problem, s, &gpu_call), of_y = boxes_of_y(problem, &gpu_call);
+    bool streams = by_engine(s) && suits_engine(&of_x);
     lac_gather_args args = make_args(problem, state, &gpu_call, streams);
-    if (stores_y(s)) args.stores_y = map_y(problem, &gpu_call, &y_map);
+    args.stores_y = stores_y(s) && suits_engine(&of_y);
+    if (streams) status = lac_cuda_tensor_map_make(problem->device, &of_x, &x_map);
+    if (!status && args.stores_y) status = lac_cuda_tensor_map_make(problem->device, &of_y, &y_map);
+    if (status) return status;
     void *parameters[] = {&gpu_call, &args, streams ? &x_map : &y_map, &y_map};
     int program = streams ? STREAM : GATHER, cluster = cluster_of(s, program);
     int64_t tiles = s->token_tiles * s->output_tiles, items = tiles / cluster * s->parts;
