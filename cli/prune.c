@@ -8,7 +8,7 @@ typedef struct prune_settings {
     const char *in, *out, *calibration;
     cli_pattern pattern;
     cli_list include, exclude;
-    int score, method, permute, transposable, encoding, saturate, dense, force, dry_run, all, progress, json;
+    int score, method, permute, transposable, encoding, saturate, dense, force, restart, dry_run, all, progress, json;
     lac_dtype dtype;
     int64_t threads;
     double damping;
@@ -122,6 +122,10 @@ static const cli_option options[] = {
      .help = "Write pruned tensors dense, with zeros, under their own names."},
     CLI_OPTION_THREADS(prune_settings),
     CLI_OPTION_FORCE(prune_settings),
+    {.name = "restart",
+     .type = CLI_TYPE_FLAG,
+     .offset = offsetof(prune_settings, restart),
+     .help = "Forget what an earlier run that was cut off had finished, instead of going on from there."},
     {.name = "dry-run",
      .letter = 'n',
      .type = CLI_TYPE_FLAG,
@@ -138,7 +142,7 @@ static const cli_option options[] = {
 
 typedef struct layer {
     char *name, *reason;
-    int pruned;
+    int pruned, resumed;
     int64_t n, k;
     uint64_t dense_bytes, stored_bytes;
     double energy_kept, output_error, seconds; /* negative: not known */
@@ -179,7 +183,7 @@ static int on_layer(void *user, const lac_layer_report *report)
 {
     pruner *p = user;
     layer *added = add_layer(p, report->name, report->reason);
-    added->pruned = report->pruned;
+    added->pruned = report->pruned, added->resumed = report->resumed;
     added->n = report->n, added->k = report->k;
     added->dense_bytes = report->dense_bytes, added->stored_bytes = report->stored_bytes;
     added->energy_kept = report->energy_kept, added->seconds = report->seconds;
@@ -228,13 +232,14 @@ static int prune_for_real(pruner *p)
     options.compress.encoding = (lac_index_encoding)s->encoding;
     options.compress.overflow = s->saturate ? LAC_OVERFLOW_SATURATE : LAC_OVERFLOW_ERROR;
     options.keep_dense = s->dense;
+    options.resume = s->restart ? LAC_RESUME_RESTART : LAC_RESUME_YES;
     cli_interrupt_catch();
     cli_progress_start(&p->progress, s->progress);
     lac_status status = lac_checkpoint_prune(s->in, s->out, &options);
     cli_progress_finish(&p->progress);
     if (status == LAC_STATUS_OK) return CLI_EXIT_OK;
     if (status == LAC_STATUS_CANCELLED) {
-        cli_error(s->out, NULL, "stopped after %zu tensors; nothing was written", p->count);
+        cli_error(s->out, NULL, "stopped after %zu tensors; the same command goes on from there", p->count);
         cli_interrupt_raise();
         return CLI_EXIT_FAILURE;
     }
@@ -310,7 +315,7 @@ static int prune_dry(pruner *p)
 }
 
 typedef struct totals {
-    int64_t pruned, copied;
+    int64_t pruned, copied, resumed;
     uint64_t dense_bytes, stored_bytes;
 } totals;
 
@@ -322,6 +327,7 @@ static totals add_up(const pruner *p)
             t.pruned++;
         else
             t.copied++;
+        t.resumed += p->layers[i].resumed;
         t.dense_bytes += p->layers[i].dense_bytes;
         t.stored_bytes += p->layers[i].stored_bytes;
     }
@@ -342,18 +348,19 @@ static int print_json(const pruner *p, double seconds)
     for (size_t i = 0; i < p->count; i++) {
         const layer *l = &p->layers[i];
         json_array_append_new(layers,
-                              json_pack("{s:o,s:b,s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "name", cli_json_text(l->name),
-                                        "pruned", l->pruned, "reason", l->reason, "n", (json_int_t)l->n, "k", (json_int_t)l->k,
-                                        "dense_bytes", (json_int_t)l->dense_bytes, "stored_bytes", (json_int_t)l->stored_bytes,
-                                        "energy_kept", known(l->energy_kept), "output_error", known(l->output_error), "seconds",
-                                        known(l->seconds), "megabytes_per_second", known(megabytes_per_second(l))));
+                              json_pack("{s:o,s:b,s:b,s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "name", cli_json_text(l->name),
+                                        "pruned", l->pruned, "resumed", l->resumed, "reason", l->reason, "n", (json_int_t)l->n,
+                                        "k", (json_int_t)l->k, "dense_bytes", (json_int_t)l->dense_bytes, "stored_bytes",
+                                        (json_int_t)l->stored_bytes, "energy_kept", known(l->energy_kept), "output_error",
+                                        known(l->output_error), "seconds", known(l->seconds), "megabytes_per_second",
+                                        known(megabytes_per_second(l))));
     }
-    return cli_json_print(json_pack("{s:s,s:o,s:o,s:s,s:b,s:o,s:{s:I,s:I,s:I,s:I,s:f,s:f}}", "command", "prune", "in",
+    return cli_json_print(json_pack("{s:s,s:o,s:o,s:s,s:b,s:o,s:{s:I,s:I,s:I,s:I,s:I,s:f,s:f}}", "command", "prune", "in",
                                     cli_json_text(s->in), "out", cli_json_text(s->out), "pattern", s->pattern.text, "dry_run",
                                     s->dry_run, "layers", layers, "totals", "pruned", (json_int_t)t.pruned, "copied",
-                                    (json_int_t)t.copied, "dense_bytes", (json_int_t)t.dense_bytes, "stored_bytes",
-                                    (json_int_t)t.stored_bytes, "of_dense", ratio(t.stored_bytes, t.dense_bytes), "seconds",
-                                    seconds),
+                                    (json_int_t)t.copied, "resumed", (json_int_t)t.resumed, "dense_bytes",
+                                    (json_int_t)t.dense_bytes, "stored_bytes", (json_int_t)t.stored_bytes, "of_dense",
+                                    ratio(t.stored_bytes, t.dense_bytes), "seconds", seconds),
                           CLI_EXIT_OK);
 }
 
@@ -386,6 +393,7 @@ static void print_tables(const pruner *p, double seconds)
     else
         printf("%s: %lld tensors pruned, %lld copied, in %s\n", s->out, (long long)t.pruned, (long long)t.copied,
                cli_format_seconds(seconds).text);
+    if (t.resumed) printf("%lld of them an earlier run had finished\n", (long long)t.resumed);
 }
 
 static int run(const void *given)
@@ -433,7 +441,11 @@ const cli_command cli_command_prune = {
         "The best are the largest, or with --method and --calibration those that the layer's outputs need most over samples of "
         "its "
         "inputs; 'output error' is what these outputs lose, as a share of their energy.\n\n"
-        "OUT appears complete or not at all: Ctrl-C ends after the tensor in hand and leaves no file.",
+        "OUT appears complete or not at all. A run that is cut off, by Ctrl-C (which ends after the tensor in hand) or by "
+        "anything else, leaves "
+        "OUT.partial and OUT.journal; the same command checks them and goes on from there, and refuses when the options or IN "
+        "are not "
+        "the same. --restart begins anew.",
     .examples = "lacuna prune model.safetensors pruned.safetensors --pattern 2:4 --exclude '*embed*'\n"
                 "lacuna prune checkpoint/ pruned.safetensors -p vw32:8:32 --dtype bf16 --json\n"
                 "lacuna prune model.safetensors pruned.safetensors -p 2:4 -m obs -c inputs.safetensors\n"

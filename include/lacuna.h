@@ -445,10 +445,20 @@ typedef struct lac_layer_report {
     int64_t index, total; /* this is tensor `index` of `total`                            */
     uint64_t bytes_done, bytes_total;
     double output_error; /* what the outputs lose over the calibration, as a share; negative when there is none */
+    int32_t resumed;     /* 1: an earlier run had finished it; seconds are that run's                            */
+    lac_pattern pattern; /* when pruned                                                                          */
 } lac_layer_report;
 
-/* Called after each tensor; a nonzero return stops with CANCELLED and leaves no file behind. */
+/* Called after each tensor; a nonzero return stops with CANCELLED and leaves no file behind, unless the run can be resumed. */
 typedef int (*lac_layer_fn)(void *user, const lac_layer_report *report);
+
+/* What a run that is cut off (cancelled, killed, out of memory or disk) leaves for the next one. */
+typedef enum lac_resume {
+    LAC_RESUME_NO = 0,     /* nothing                                                                                */
+    LAC_RESUME_YES = 1,    /* "<out>.partial" and "<out>.journal": the next run checks them and goes on from there. It is refused when
+                              the options or the input are not the same                                              */
+    LAC_RESUME_RESTART = 2 /* the same, but what an earlier run left is forgotten first                              */
+} lac_resume;
 
 typedef struct lac_checkpoint_options {
     size_t size;
@@ -465,6 +475,7 @@ typedef struct lac_checkpoint_options {
     const char
         *calibration; /* WANDA, OBS: a file with a tensor [..., k] of inputs for each matrix that is pruned: "a.b.input" for
                                 "a.b.weight", "c.input" for any other "c", or the only tensor of an .npy                  */
+    lac_resume resume;
 } lac_checkpoint_options;
 
 /* Prunes a checkpoint into a container, one tensor in memory at a time; what it does not prune is copied. */

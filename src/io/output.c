@@ -69,14 +69,28 @@ static lac_status create_temporary(lac_output *output)
     return fail_errno(output, "cannot create a temporary file beside it", EEXIST);
 }
 
-lac_status lac_output_open(const char *path, lac_output *out)
+/* The name is known beforehand, so nothing but a plain file of ours is taken. */
+static lac_status open_partial(lac_output *output)
+{
+    struct stat found;
+    snprintf(output->temporary, sizeof output->temporary, "%.250s.partial", output->target);
+    output->stays = true;
+    output->digest = lac_digest_begin();
+    output->descriptor = openat(output->folder, output->temporary, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (output->descriptor < 0) return fail_errno(output, "cannot open its partial file", errno);
+    if (fstat(output->descriptor, &found) != 0 || !S_ISREG(found.st_mode))
+        return lac_fail(LAC_STATUS_IO, "%s.partial: is not a regular file", output->path);
+    return LAC_STATUS_OK;
+}
+
+static lac_status open_output(const char *path, lac_status (*open_file)(lac_output *), lac_output *out)
 {
     lac_output output = {.folder = -1, .descriptor = -1};
     output.path = lac_copy_text(path);
     if (!output.path) return lac_fail_memory("a path", strlen(path) + 1);
     lac_status status = open_folder(&output);
     if (status == LAC_STATUS_OK) status = check_target(&output);
-    if (status == LAC_STATUS_OK) status = create_temporary(&output);
+    if (status == LAC_STATUS_OK) status = open_file(&output);
     if (status != LAC_STATUS_OK) {
         lac_output_discard(&output);
         return status;
@@ -85,9 +99,49 @@ lac_status lac_output_open(const char *path, lac_output *out)
     return LAC_STATUS_OK;
 }
 
+lac_status lac_output_open(const char *path, lac_output *out) { return open_output(path, create_temporary, out); }
+
+lac_status lac_output_open_partial(const char *path, lac_output *out) { return open_output(path, open_partial, out); }
+
+lac_status lac_output_pass(lac_output *output, uint64_t bytes, uint64_t digest, bool *passed)
+{
+    enum { CHUNK = 1 << 18 };
+    uint8_t *chunk = lac_allocate(CHUNK);
+    if (!chunk) return lac_fail_memory("a piece of a file", CHUNK);
+    lac_digest found = lac_digest_begin();
+    uint64_t done = 0;
+    while (done < bytes) {
+        uint64_t wanted = bytes - done < CHUNK ? bytes - done : CHUNK;
+        ssize_t got = pread(output->descriptor, chunk, (size_t)wanted, (off_t)(output->bytes + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            lac_release(chunk);
+            return fail_errno(output, "cannot read its partial file", errno);
+        }
+        if (got == 0) break; /* it ends before */
+        lac_digest_add(&found, chunk, (uint64_t)got);
+        done += (uint64_t)got;
+    }
+    lac_release(chunk);
+    *passed = done == bytes && lac_digest_value(&found) == digest;
+    if (!*passed) return LAC_STATUS_OK;
+    output->bytes += bytes;
+    if (lseek(output->descriptor, (off_t)output->bytes, SEEK_SET) < 0)
+        return fail_errno(output, "cannot move within its partial file", errno);
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_output_cut(lac_output *output)
+{
+    while (ftruncate(output->descriptor, (off_t)output->bytes) != 0)
+        if (errno != EINTR) return fail_errno(output, "cannot shorten its partial file", errno);
+    return LAC_STATUS_OK;
+}
+
 lac_status lac_output_write(lac_output *output, const void *data, uint64_t bytes)
 {
     const uint8_t *p = data;
+    if (output->stays) lac_digest_add(&output->digest, data, bytes);
     while (bytes > 0) {
         ssize_t done = write(output->descriptor, p, (size_t)(bytes < piece_bytes ? bytes : piece_bytes));
         if (done < 0 && errno == EINTR) continue;
@@ -113,6 +167,8 @@ static int sync_descriptor(int descriptor)
 
 lac_status lac_output_commit(lac_output *output)
 {
+    lac_status status = output->stays ? lac_output_cut(output) : LAC_STATUS_OK;
+    if (status != LAC_STATUS_OK) return status;
     int number = sync_descriptor(output->descriptor);
     if (number != 0) return fail_errno(output, "cannot flush to the disk", number);
     int descriptor = output->descriptor;
@@ -131,7 +187,7 @@ lac_status lac_output_commit(lac_output *output)
 void lac_output_discard(lac_output *output)
 {
     if (output->descriptor >= 0) close(output->descriptor);
-    if (output->temporary[0]) unlinkat(output->folder, output->temporary, 0);
+    if (output->temporary[0] && !output->stays) unlinkat(output->folder, output->temporary, 0);
     if (output->folder >= 0) close(output->folder);
     lac_release(output->path);
     *output = (lac_output){.folder = -1, .descriptor = -1};

@@ -12,7 +12,7 @@
 #include "io/file.h"
 #include "io/text.h"
 
-lac_status lac_writer_open(const char *path, lac_writer **out)
+static lac_status open_writer(const char *path, lac_status (*open_output)(const char *, lac_output *), lac_writer **out)
 {
     if (!path) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "path is NULL");
     if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
@@ -22,13 +22,20 @@ lac_status lac_writer_open(const char *path, lac_writer **out)
     writer->names = json_object();
     writer->metadata = json_object();
     lac_status status = writer->names && writer->metadata ? LAC_STATUS_OK : lac_fail_memory("a writer", 0);
-    if (status == LAC_STATUS_OK) status = lac_output_open(path, &writer->output);
+    if (status == LAC_STATUS_OK) status = open_output(path, &writer->output);
     if (status != LAC_STATUS_OK) {
         lac_writer_free(writer);
         return status;
     }
     *out = writer;
     return LAC_STATUS_OK;
+}
+
+lac_status lac_writer_open(const char *path, lac_writer **out) { return open_writer(path, lac_output_open, out); }
+
+lac_status lac_writer_open_partial(const char *path, lac_writer **out)
+{
+    return open_writer(path, lac_output_open_partial, out);
 }
 
 void lac_writer_free(lac_writer *writer)
@@ -263,6 +270,27 @@ static lac_status begin_writing(lac_writer *writer)
     status = lac_output_write(&writer->output, header, bytes);
     lac_release(header);
     writer->state = status == LAC_STATUS_OK ? LAC_WRITER_WRITING : LAC_WRITER_BROKEN;
+    return status;
+}
+
+lac_status lac_writer_begin(lac_writer *writer) { return begin_writing(writer); }
+
+/* The bytes of the items from `next` on that belong to one weight, or of one tensor, with the padding before each. */
+lac_status lac_writer_pass(lac_writer *writer, const char *name, uint64_t digest, bool *passed)
+{
+    const lac_item *items = writer->items;
+    int64_t end = writer->next;
+    uint64_t bytes = 0;
+    *passed = false;
+    if (end == writer->item_count) return LAC_STATUS_OK;
+    int64_t weight = items[end].weight;
+    if (strcmp(weight >= 0 ? writer->weights[weight].name : items[end].name, name) != 0) return LAC_STATUS_OK;
+    do {
+        bytes += items[end].padding + items[end].bytes;
+        end++;
+    } while (weight >= 0 && end < writer->item_count && items[end].weight == weight);
+    lac_status status = lac_output_pass(&writer->output, bytes, digest, passed);
+    if (status == LAC_STATUS_OK && *passed) writer->next = end;
     return status;
 }
 

@@ -50,6 +50,12 @@ struct lac_writer {
     int64_t next;     /* the item that is to be written next */
 };
 
+/* A writer whose temporary file, "<path>.partial", outlives the process unless it is committed. */
+lac_status lac_writer_open_partial(const char *path, lac_writer **out);
+/* Ends the declarations and writes the header, whose digest is then the output's. */
+lac_status lac_writer_begin(lac_writer *writer);
+/* What comes next, the tensor or weight `name`, counts as written when the partial file has these very bytes. */
+lac_status lac_writer_pass(lac_writer *writer, const char *name, uint64_t digest, bool *passed);
 /* layout.c: places the items, and makes the header with its 8 bytes of length; *out is to be released. */
 lac_status lac_writer_lay_out(lac_writer *writer, char **out, uint64_t *bytes);
 

@@ -12,12 +12,16 @@
 #include "core/status.h"
 #include "lacuna.h"
 #include "prune/inputs.h"
+#include "prune/layer.h"
+#include "prune/resume.h"
 
 typedef struct checkpoint {
     lac_checkpoint_options options;
     lac_pattern pattern;
     lac_file *file, *inputs; /* inputs: NULL without a calibration */
     lac_writer *writer;
+    lac_journal *journal;     /* NULL: this run cannot be resumed */
+    int64_t finished;         /* tensors that were pruned, by this run or an earlier one */
     int64_t tensors, weights; /* of the input */
     uint64_t bytes_done, bytes_total;
 } checkpoint;
@@ -57,6 +61,9 @@ static lac_status read_options(const lac_checkpoint_options *options, checkpoint
                         c->options.prune.size, c->options.compress.size, sizeof c->options.prune, sizeof c->options.compress);
     if (c->options.prune.size == 0) c->options.prune.size = sizeof c->options.prune;
     if (c->options.compress.size == 0) c->options.compress.size = sizeof c->options.compress;
+    if (c->options.resume < LAC_RESUME_NO || c->options.resume > LAC_RESUME_RESTART)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: resume is %d, which is none of lac_resume",
+                        (int)c->options.resume);
     bool calibrated = c->options.prune.method >= LAC_METHOD_WANDA;
     if (calibrated != (c->options.calibration != NULL))
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: calibration is %s, but the method %s",
@@ -152,91 +159,41 @@ static lac_status declare_all(checkpoint *c)
 }
 
 /* Writes the pruned matrix: compressed, or dense with zeros. */
-static lac_status write_pruned(const checkpoint *c, const lac_matrix *dense, const lac_mask *mask, const char *name,
-                               lac_layer_report *report)
+static lac_status write_pruned(const checkpoint *c, const lac_layer_result *result, const char *name, lac_layer_report *report)
 {
     if (!c->options.keep_dense) {
         lac_weight *weight = NULL;
         lac_weight_info info = {.size = sizeof info};
-        lac_status status = lac_weight_compress(dense, mask, &c->options.compress, &weight);
+        lac_status status = lac_weight_compress(&result->values, result->mask, &c->options.compress, &weight);
         if (status == LAC_STATUS_OK) status = lac_weight_get_info(weight, &info);
         if (status == LAC_STATUS_OK) status = lac_writer_write_weight(c->writer, name, weight);
         lac_weight_free(weight);
         report->stored_bytes = info.value_bytes + info.index_bytes;
         return status;
     }
-    lac_matrix masked = *dense;
+    lac_matrix masked = result->values;
     masked.data = lac_allocate(report->dense_bytes);
     if (!masked.data) return lac_fail_memory("a copy of the tensor", report->dense_bytes);
-    if (report->dense_bytes > 0) memcpy(masked.data, dense->data, report->dense_bytes);
-    lac_status status = lac_mask_apply(mask, &masked);
+    if (report->dense_bytes > 0) memcpy(masked.data, result->values.data, report->dense_bytes);
+    lac_status status = lac_mask_apply(result->mask, &masked);
     if (status == LAC_STATUS_OK) status = lac_writer_write_tensor(c->writer, name, masked.data, report->dense_bytes);
     lac_release(masked.data);
     return status;
 }
 
-/* Finds the mask by `dense` and writes `values` under it, which are the same weights or corrected ones. */
-static lac_status finish_pruned(const checkpoint *c, const lac_matrix *dense, const lac_matrix *values, const lac_mask *mask,
-                                const char *name, lac_layer_report *report)
-{
-    double kept = 0, total = 0;
-    lac_status status = lac_mask_energy(mask, dense, &kept, &total);
-    if (status == LAC_STATUS_OK) status = write_pruned(c, values, mask, name, report);
-    report->energy_kept = total > 0 ? kept / total : 1.0;
-    return status;
-}
-
-static lac_status prune_alone(const checkpoint *c, const lac_matrix *dense, const lac_tensor_info *tensor,
-                              lac_layer_report *report)
-{
-    lac_mask *mask = NULL;
-    lac_status status = lac_prune(dense, &c->pattern, &c->options.prune, &mask);
-    if (status == LAC_STATUS_OK) status = finish_pruned(c, dense, dense, mask, tensor->name, report);
-    lac_mask_free(mask);
-    return status;
-}
-
-static lac_status prune_calibrated(const checkpoint *c, const lac_matrix *dense, const lac_tensor_info *tensor,
-                                   lac_layer_report *report)
-{
-    lac_prune_options options = c->options.prune;
-    lac_calibration *calibration = NULL;
-    lac_mask *mask = NULL;
-    double error = 0, total = 0;
-    lac_matrix corrected = *dense;
-    corrected.data = lac_allocate(tensor->bytes);
-    if (!corrected.data) return lac_fail_memory("the corrected weights", tensor->bytes);
-    lac_gradients gradients;
-    void *copy = NULL;
-    lac_status status;
-    if (options.method == LAC_METHOD_FISHER)
-        status = lac_inputs_gradients(c->inputs, tensor->name, dense->rows, dense->cols, &gradients, &copy);
-    else
-        status = lac_inputs_read(c->inputs, tensor->name, dense->cols, options.threads, &calibration);
-    options.calibration = calibration, options.gradients = &gradients;
-    if (status == LAC_STATUS_OK) status = lac_prune_and_correct(dense, &c->pattern, &options, &corrected, &mask);
-    if (status == LAC_STATUS_OK && calibration) status = lac_calibration_error(calibration, dense, &corrected, &error, &total);
-    report->output_error = !calibration ? -1 : total > 0 ? error / total : 0;
-    lac_calibration_free(calibration);
-    if (status == LAC_STATUS_OK) status = finish_pruned(c, dense, &corrected, mask, tensor->name, report);
-    lac_mask_free(mask);
-    lac_release(copy);
-    lac_release(corrected.data);
-    return status;
-}
-
 static lac_status prune_tensor(const checkpoint *c, const lac_tensor_info *tensor, lac_layer_report *report)
 {
-    lac_matrix dense = {.dtype = tensor->dtype, .rows = tensor->shape[0], .cols = tensor->shape[1]};
-    void *copy = NULL;
-    memcpy(&dense.data, &tensor->data, sizeof dense.data); /* the file is read-only; nothing writes through `dense` */
-    if ((uintptr_t)tensor->data % lac_dtype_size(tensor->dtype) != 0) {
-        copy = lac_allocate(tensor->bytes);
-        if (!copy) return lac_fail_memory("an aligned copy of the tensor", tensor->bytes);
-        dense.data = memcpy(copy, tensor->data, tensor->bytes);
+    lac_layer layer;
+    lac_layer_result result;
+    lac_status status = lac_layer_open(tensor, c->inputs, &c->options.prune, &layer);
+    if (status != LAC_STATUS_OK) return status;
+    status = lac_layer_prune(&layer, &report->pattern, &result);
+    if (status == LAC_STATUS_OK) {
+        report->energy_kept = result.energy_kept, report->output_error = result.output_error;
+        status = write_pruned(c, &result, tensor->name, report);
+        lac_layer_release(&result);
     }
-    lac_status status = c->inputs ? prune_calibrated(c, &dense, tensor, report) : prune_alone(c, &dense, tensor, report);
-    lac_release(copy);
+    lac_layer_close(&layer);
     return status;
 }
 
@@ -245,7 +202,7 @@ static lac_status tell(checkpoint *c, lac_layer_report *report, double start, ui
 {
     report->size = sizeof *report;
     report->total = c->tensors + c->weights;
-    report->seconds = seconds_now() - start;
+    if (!report->resumed) report->seconds = seconds_now() - start;
     c->bytes_done += bytes;
     report->bytes_done = c->bytes_done;
     report->bytes_total = c->bytes_total;
@@ -253,6 +210,28 @@ static lac_status tell(checkpoint *c, lac_layer_report *report, double start, ui
         return lac_fail(LAC_STATUS_CANCELLED, "cancelled by the caller after %s, tensor %lld of %lld", report->name,
                         (long long)report->index + 1, (long long)report->total);
     return LAC_STATUS_OK;
+}
+
+static lac_status write_now(const checkpoint *c, const lac_tensor_info *tensor, lac_layer_report *report)
+{
+    if (report->pruned) return prune_tensor(c, tensor, report);
+    return lac_writer_write_tensor(c->writer, tensor->name, tensor->data, tensor->bytes);
+}
+
+/* Takes the tensor over from an earlier run, or does the work and notes that it is done. */
+static lac_status write_resumable(checkpoint *c, const lac_tensor_info *tensor, lac_layer_report *report, double start)
+{
+    lac_tensor_info samples = {.size = sizeof samples};
+    bool passed = false, sampled = report->pruned && c->inputs;
+    lac_status status = sampled ? lac_inputs_find(c->inputs, tensor->name, c->options.prune.method, &samples) : LAC_STATUS_OK;
+    if (status != LAC_STATUS_OK) return status;
+    lac_resume_source source = lac_resume_look(tensor, sampled ? &samples : NULL);
+    status = lac_resume_pass(c->journal, c->writer, &source, report, &passed);
+    if (status != LAC_STATUS_OK || passed) return status;
+    status = lac_resume_prepare(c->journal, c->writer);
+    if (status == LAC_STATUS_OK) status = write_now(c, tensor, report);
+    report->seconds = seconds_now() - start;
+    return status == LAC_STATUS_OK ? lac_resume_note(c->journal, c->writer, &source, report) : status;
 }
 
 static lac_status write_tensor(checkpoint *c, int64_t index)
@@ -264,13 +243,12 @@ static lac_status write_tensor(checkpoint *c, int64_t index)
     lac_layer_report report = {
         .name = tensor.name, .reason = reason_to_copy(c, &tensor), .index = index, .energy_kept = 1.0, .output_error = -1};
     report.pruned = *report.reason == '\0';
+    if (report.pruned) report.pattern = c->pattern;
     report.dense_bytes = report.stored_bytes = tensor.bytes;
     if (tensor.rank == 2) report.n = tensor.shape[0], report.k = tensor.shape[1];
-    if (report.pruned)
-        status = prune_tensor(c, &tensor, &report);
-    else
-        status = lac_writer_write_tensor(c->writer, tensor.name, tensor.data, tensor.bytes);
+    status = c->journal ? write_resumable(c, &tensor, &report, start) : write_now(c, &tensor, &report);
     if (status != LAC_STATUS_OK) return lac_fail_in(status, "%s", tensor.name);
+    c->finished += report.pruned;
     return tell(c, &report, start, tensor.bytes);
 }
 
@@ -294,6 +272,32 @@ static lac_status write_carried(checkpoint *c, int64_t index)
     return tell(c, &report, start, report.stored_bytes);
 }
 
+static json_t *describe_globs(const char *const *globs, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count && list; i++)
+        if (json_array_append_new(list, json_string(globs[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+/* Everything besides the tensors that decides what is written, for the journal. Not the threads: the result is the same. */
+static json_t *describe_options(const checkpoint *c)
+{
+    const lac_checkpoint_options *o = &c->options;
+    const lac_prune_options *p = &o->prune;
+    char pattern[LAC_PATTERN_TEXT_SIZE];
+    if (lac_pattern_format(&c->pattern, pattern, sizeof pattern) != LAC_STATUS_OK) return NULL;
+    return json_pack("{s:s,s:o,s:o,s:i,s:i,s:f,s:i,s:i,s:i,s:s,s:i,s:i,s:i}", "pattern", pattern, "include",
+                     describe_globs(o->include, o->include_count), "exclude", describe_globs(o->exclude, o->exclude_count),
+                     "method", (int)p->method, "score", (int)p->score, "damping", p->damping, "permute", (int)p->permute,
+                     "permute_rounds", (int)p->permute_rounds, "transposable", (int)p->transposable, "dtype",
+                     lac_dtype_name(o->compress.dtype), "encoding", (int)o->compress.encoding, "overflow",
+                     (int)o->compress.overflow, "keep_dense", (int)o->keep_dense);
+}
+
 static lac_status open_both(checkpoint *c, const char *in, const char *out)
 {
     lac_file_info info = {.size = sizeof info};
@@ -305,7 +309,20 @@ static lac_status open_both(checkpoint *c, const char *in, const char *out)
     c->weights = info.weights;
     if (c->options.calibration) status = lac_file_open(c->options.calibration, &c->inputs);
     if (status != LAC_STATUS_OK) return lac_fail_in(status, "calibration");
-    return lac_writer_open(out, &c->writer);
+    if (c->options.resume == LAC_RESUME_NO) return lac_writer_open(out, &c->writer);
+    status = lac_resume_open(out, c->options.resume, describe_options(c), &c->journal);
+    return status == LAC_STATUS_OK ? lac_writer_open_partial(out, &c->writer) : status;
+}
+
+/* Closes everything. A run that did not end well leaves what it pruned, and one that was refused what it found. */
+static void close_all(checkpoint *c, lac_status status)
+{
+    bool stays = c->journal && status != LAC_STATUS_OK && (c->finished > 0 || lac_journal_next(c->journal));
+    if (c->journal && c->writer && !stays) c->writer->output.stays = false;
+    lac_writer_free(c->writer);
+    lac_journal_close(c->journal, !stays);
+    lac_file_close(c->inputs);
+    lac_file_close(c->file);
 }
 
 lac_status lac_checkpoint_prune(const char *in, const char *out, const lac_checkpoint_options *options)
@@ -317,11 +334,10 @@ lac_status lac_checkpoint_prune(const char *in, const char *out, const lac_check
     if (status != LAC_STATUS_OK) return status;
     status = open_both(&c, in, out);
     if (status == LAC_STATUS_OK) status = declare_all(&c);
+    if (status == LAC_STATUS_OK && c.journal) status = lac_resume_begin(c.journal, c.writer);
     for (int64_t i = 0; i < c.tensors && status == LAC_STATUS_OK; i++) status = write_tensor(&c, i);
     for (int64_t i = 0; i < c.weights && status == LAC_STATUS_OK; i++) status = write_carried(&c, i);
     if (status == LAC_STATUS_OK) status = lac_writer_commit(c.writer);
-    lac_writer_free(c.writer);
-    lac_file_close(c.inputs);
-    lac_file_close(c.file);
+    close_all(&c, status);
     return status;
 }

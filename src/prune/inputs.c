@@ -41,6 +41,11 @@ static lac_status find_inputs(const lac_file *file, const char *name, const char
     return status;
 }
 
+lac_status lac_inputs_find(const lac_file *file, const char *name, lac_method method, lac_tensor_info *tensor)
+{
+    return find_inputs(file, name, method == LAC_METHOD_FISHER ? ".gradient" : ".input", tensor);
+}
+
 /* Samples of any alignment: aligned ones in place, others through a copy of some rows at a time. */
 static lac_status add_samples(lac_calibration *calibration, const lac_tensor_info *tensor, int64_t rows, int64_t k,
                               int32_t threads)

@@ -11,4 +11,7 @@ lac_status lac_inputs_read(const lac_file *file, const char *name, int64_t k, in
 /* The gradients that `file` holds for the weight `name` of n x k; `copy` is NULL, or a block to release after use. */
 lac_status lac_inputs_gradients(const lac_file *file, const char *name, int64_t n, int64_t k, lac_gradients *out, void **copy);
 
+/* The tensor that either of them reads. */
+lac_status lac_inputs_find(const lac_file *file, const char *name, lac_method method, lac_tensor_info *tensor);
+
 #endif

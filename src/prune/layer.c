@@ -1,0 +1,82 @@
+/* layer.c - one matrix of a checkpoint: its bytes aligned, its samples added up once, then pruned as often as is asked. Called by checkpoint.c and
+ * allocate.c. */
+#include "prune/layer.h"
+
+#include <string.h>
+
+#include "core/dtype.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "prune/inputs.h"
+
+static lac_status read_samples(const lac_file *inputs, lac_layer *layer)
+{
+    const lac_matrix *dense = &layer->dense;
+    if (layer->options.method == LAC_METHOD_FISHER) {
+        layer->options.gradients = &layer->gradients;
+        return lac_inputs_gradients(inputs, layer->name, dense->rows, dense->cols, &layer->gradients, &layer->gradients_copy);
+    }
+    lac_status status = lac_inputs_read(inputs, layer->name, dense->cols, layer->options.threads, &layer->calibration);
+    layer->options.calibration = layer->calibration;
+    return status;
+}
+
+lac_status lac_layer_open(const lac_tensor_info *tensor, const lac_file *inputs, const lac_prune_options *options,
+                          lac_layer *out)
+{
+    *out = (lac_layer){.name = tensor->name, .bytes = tensor->bytes, .options = *options};
+    out->dense = (lac_matrix){.dtype = tensor->dtype, .rows = tensor->shape[0], .cols = tensor->shape[1]};
+    memcpy(&out->dense.data, &tensor->data, sizeof out->dense.data); /* the file is read-only; nothing writes through it */
+    if ((uintptr_t)tensor->data % lac_dtype_size(tensor->dtype) != 0) {
+        out->copy = lac_allocate(tensor->bytes);
+        if (!out->copy) return lac_fail_memory("an aligned copy of the tensor", tensor->bytes);
+        out->dense.data = memcpy(out->copy, tensor->data, tensor->bytes);
+    }
+    lac_status status = inputs ? read_samples(inputs, out) : LAC_STATUS_OK;
+    if (status != LAC_STATUS_OK) lac_layer_close(out);
+    return status;
+}
+
+static lac_status correct(const lac_layer *layer, const lac_pattern *pattern, const lac_prune_options *options,
+                          lac_layer_result *result)
+{
+    double error = 0, total = 0;
+    result->block = result->values.data = lac_allocate(layer->bytes);
+    if (!result->block) return lac_fail_memory("the corrected weights", layer->bytes);
+    lac_status status = lac_prune_and_correct(&layer->dense, pattern, options, &result->values, &result->mask);
+    if (status != LAC_STATUS_OK || !layer->calibration) return status;
+    status = lac_calibration_error(layer->calibration, &layer->dense, &result->values, &error, &total);
+    result->output_error = total > 0 ? error / total : 0;
+    return status;
+}
+
+lac_status lac_layer_prune(const lac_layer *layer, const lac_pattern *pattern, lac_layer_result *out)
+{
+    lac_layer_result result = {.values = layer->dense, .output_error = -1, .energy_kept = 1};
+    lac_prune_options options = layer->options;
+    bool corrects = layer->calibration || options.gradients;
+    double kept = 0, total = 0;
+    lac_status status =
+        corrects ? correct(layer, pattern, &options, &result) : lac_prune(&layer->dense, pattern, &options, &result.mask);
+    if (status == LAC_STATUS_OK) status = lac_mask_energy(result.mask, &layer->dense, &kept, &total);
+    if (total > 0) result.energy_kept = kept / total;
+    if (status != LAC_STATUS_OK) {
+        lac_layer_release(&result);
+        return status;
+    }
+    *out = result;
+    return LAC_STATUS_OK;
+}
+
+void lac_layer_release(lac_layer_result *result)
+{
+    lac_mask_free(result->mask);
+    lac_release(result->block);
+}
+
+void lac_layer_close(lac_layer *layer)
+{
+    lac_calibration_free(layer->calibration);
+    lac_release(layer->gradients_copy);
+    lac_release(layer->copy);
+}
