@@ -66,14 +66,15 @@ static lac_status refuse_options(const char *out, const json_t *then, const json
 }
 
 /* A run that was killed between its last two steps leaves the whole output and a journal that speaks of nothing any more. */
-static bool has_partial(const char *out)
+static lac_status find_partial(const char *out, bool *found)
 {
-    char *path = lac_allocate(strlen(out) + sizeof ".partial");
-    if (!path) return true;
-    snprintf(path, strlen(out) + sizeof ".partial", "%s.partial", out);
-    bool found = access(path, F_OK) == 0;
+    uint64_t room = strlen(out) + sizeof ".partial";
+    char *path = lac_allocate(room);
+    if (!path) return lac_fail_memory("a path", room);
+    snprintf(path, room, "%s.partial", out);
+    *found = access(path, F_OK) == 0;
     lac_release(path);
-    return found;
+    return LAC_STATUS_OK;
 }
 
 lac_status lac_resume_open(const char *out, lac_resume mode, json_t *options, lac_journal **journal)
@@ -81,7 +82,9 @@ lac_status lac_resume_open(const char *out, lac_resume mode, json_t *options, la
     json_t *first = json_pack("{s:i,s:s,s:o}", "journal", (int)VERSION, "lacuna", lac_version(), "options", options);
     if (!first) return lac_fail_memory("the options of a run", 0);
     lac_journal *made = NULL;
-    lac_status status = lac_journal_open(out, mode == LAC_RESUME_RESTART || !has_partial(out), &made);
+    bool partial = false;
+    lac_status status = find_partial(out, &partial);
+    if (status == LAC_STATUS_OK) status = lac_journal_open(out, mode == LAC_RESUME_RESTART || !partial, &made);
     if (status != LAC_STATUS_OK) {
         json_decref(first);
         return status;
