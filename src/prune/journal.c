@@ -147,12 +147,19 @@ const json_t *lac_journal_next(const lac_journal *j) { return json_array_get(j->
 
 void lac_journal_accept(lac_journal *j) { j->kept = j->ends[j->accepted++]; }
 
-static lac_status write_line(lac_journal *j, const char *text)
+/* "<digest> <text>\n" at the end of the file, by one write where the system takes it. */
+static lac_status write_line(lac_journal *j, const json_t *record)
 {
-    size_t length = strlen(text), room = PREFIX + length + 2, done = 0, bytes = room - 1;
-    char *line = lac_allocate(room);
-    if (!line) return lac_fail_memory("a record", room);
-    snprintf(line, room, "%016" PRIx64 " %s\n", digest_of(text, length), text);
+    size_t flags = JSON_COMPACT, length = json_dumpb(record, NULL, 0, flags), bytes = PREFIX + length + 1, done = 0;
+    char *line = lac_allocate(bytes), digest[PREFIX + 1];
+    if (!line) return lac_fail_memory("a record", bytes);
+    if (length == 0 || json_dumpb(record, line + PREFIX, length, flags) != length) {
+        lac_release(line);
+        return lac_fail_memory("a record", bytes);
+    }
+    snprintf(digest, sizeof digest, "%016" PRIx64 " ", digest_of(line + PREFIX, length));
+    memcpy(line, digest, PREFIX);
+    line[bytes - 1] = '\n';
     lac_status status = LAC_STATUS_OK;
     while (done < bytes && status == LAC_STATUS_OK) {
         ssize_t went = pwrite(j->descriptor, line + done, bytes - done, (off_t)j->size);
@@ -161,7 +168,7 @@ static lac_status write_line(lac_journal *j, const char *text)
         if (went > 0) done += (size_t)went, j->size += went;
     }
     lac_release(line);
-    j->kept = j->size;
+    if (status == LAC_STATUS_OK) j->kept = j->size;
     return status;
 }
 
@@ -178,13 +185,8 @@ lac_status lac_journal_append(lac_journal *j, json_t *record)
             return fail_errno(j, "cannot shorten");
         }
     }
-    char *text = json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    lac_status status = write_line(j, record);
     json_decref(record);
-    if (!text) return lac_fail_memory("a record", 0);
-    lac_status status = write_line(j, text);
-    json_free_t release = NULL;
-    json_get_alloc_funcs(NULL, &release);
-    release(text);
     return status;
 }
 

@@ -12,7 +12,6 @@
 #include "core/digest.h"
 #include "core/memory.h"
 #include "core/status.h"
-#include "io/text.h"
 
 enum { VERSION = 1 };
 
@@ -47,19 +46,16 @@ static lac_status refuse_options(const char *out, const json_t *then, const json
     json_object_foreach((json_t *)(uintptr_t)now, key, value)
     {
         const json_t *other = json_object_get(then, key);
-        lac_short_text before, after;
+        char before[128] = "", after[128] = "";
         if (other && json_equal(other, value)) continue;
-        char *text[2] = {json_dumps(other, JSON_ENCODE_ANY | JSON_COMPACT), json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT)};
-        lac_status status = lac_fail(LAC_STATUS_INVALID_ARGUMENT,
-                                     "%s.journal is of a run with %s %s, now it is %s; go on as it began, or start anew "
-                                     "(LAC_RESUME_RESTART, --restart)",
-                                     out, key, text[0] ? lac_text_shorten(text[0], &before) : "unknown",
-                                     text[1] ? lac_text_shorten(text[1], &after) : "another");
-        json_free_t release = NULL;
-        json_get_alloc_funcs(NULL, &release);
-        release(text[0]);
-        release(text[1]);
-        return status;
+        size_t length[2] = {other ? json_dumpb(other, before, sizeof before - 1, JSON_ENCODE_ANY | JSON_COMPACT) : 0,
+                            json_dumpb(value, after, sizeof after - 1, JSON_ENCODE_ANY | JSON_COMPACT)};
+        if (length[0] == 0 || length[0] >= sizeof before) snprintf(before, sizeof before, "another");
+        if (length[1] == 0 || length[1] >= sizeof after) snprintf(after, sizeof after, "not the same");
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                        "%s.journal is of a run with %s %s, now it is %s; go on as it began, or start anew "
+                        "(LAC_RESUME_RESTART, --restart)",
+                        out, key, before, after);
     }
     return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
                     "%s.journal is of a run with other options; start anew (LAC_RESUME_RESTART, --restart)", out);
