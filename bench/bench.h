@@ -102,10 +102,12 @@ typedef struct bench_options {
     size_t peer_count;
     const char *const *kernels; /* by name; "all": each one that applies; none: the planner's pick    */
     size_t kernel_count;
-    int warm;           /* 1: leave the caches as the last call left them                      */
-    double min_seconds; /* of timed calls for each contender                                   */
-    double max_seconds; /* of the whole run; 0: no limit                                       */
-    int stages;         /* 1: a notice at the end tells where the time went                    */
+    int warm;                /* 1: leave the caches as the last call left them                      */
+    double min_seconds;      /* of timed calls for each contender                                   */
+    double max_seconds;      /* of the whole run; 0: no limit                                       */
+    int stages;              /* 1: a notice at the end tells where the time went                    */
+    int quick_check;         /* 1: the oracle computes an eighth of what it would                   */
+    const bench_rows *known; /* problems with rows here are passed over; NULL: none            */
     uint64_t seed;
     void *user;
     void (*on_row)(void *user, const bench_row *row);

@@ -407,6 +407,9 @@ static bench_status run_contenders(cell *all)
         return BENCH_FAILURE;
     }
     bench_stage_end(all->session, BENCH_STAGE_TIME);
+    for (size_t i = 0; i < all->count; i++)
+        if (all->contenders[i].count < BENCH_FEWEST_SAMPLES) all->problem->is_cut = 1;
+    if (all->problem->is_cut) return BENCH_OK;
     if (all->session->backend->watched) all->session->backend->watched(all->watched, sizeof all->watched);
     if ((status = check_again(all))) return status;
     bench_stage_end(all->session, BENCH_STAGE_CHECK);

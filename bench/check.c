@@ -18,6 +18,7 @@
 /* The oracle does some 10^8 products a second: so many for one problem, and fewer of a W that is cut into bands. */
 #define ORACLE_PRODUCTS 4e7
 #define BAND_PRODUCTS   8e6
+#define QUICK_SHARE     0.125
 #define MOST_SAMPLES    64
 #define FEW_TOKENS      8
 
@@ -192,7 +193,8 @@ lac_status bench_oracle_open(bench_problem *p, uint64_t seed)
                  p->n >= 4 * MOST_BANDS * band_rows(p);
     lac_status status = cut_bands(&q, &random, is_cut);
     for (int i = 0; i < q.band_count; i++) o->width += q.bands[i].end - q.bands[i].begin;
-    double affordable = (is_cut ? BAND_PRODUCTS : ORACLE_PRODUCTS) / ((double)w->kept * (double)o->width / (double)p->n + 1);
+    double products = (is_cut ? BAND_PRODUCTS : ORACLE_PRODUCTS) * (p->session->options->quick_check ? QUICK_SHARE : 1);
+    double affordable = products / ((double)w->kept * (double)o->width / (double)p->n + 1);
     int64_t samples = affordable < 2 ? 2 : affordable > MOST_SAMPLES ? MOST_SAMPLES : (int64_t)affordable;
     o->samples = samples < p->m ? samples : p->m;
     if (!status && allocate_oracle(o, p->precision_count)) status = LAC_STATUS_OUT_OF_MEMORY;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "harness.h"
+#include "parallel.h"
 
 /* ---- X and Y */
 
@@ -139,6 +140,30 @@ static lac_status make_peer(const bench_contender *c, void **out)
     return *out ? LAC_STATUS_OK : LAC_STATUS_DEVICE;
 }
 
+/* Plans [begin, end) of a contender; one that fails stays NULL. */
+static void make_plans(void *user, int64_t begin, int64_t end)
+{
+    bench_contender *c = user;
+    for (int64_t i = begin; i < end; i++)
+        if (make_plan(c, c->name, &c->weights[c->copies + (size_t)i], &c->handles[c->copies + (size_t)i])) return;
+}
+
+/* Re-tiling and sending a weight is the host's work, and some of it by one core: several plans at a time. */
+static void make_plans_at_once(bench_contender *c, size_t copies)
+{
+    enum { AT_ONCE = 4 };
+    const int64_t wanted = (int64_t)(copies - c->copies);
+    for (size_t i = c->copies; i < copies; i++) {
+        c->handles[i] = NULL;
+        c->weights[i] = NULL;
+    }
+    bench_parallel(wanted, (wanted + AT_ONCE - 1) / AT_ONCE, make_plans, c);
+    size_t kept = c->copies;
+    for (size_t i = c->copies; i < copies; i++) /* those that failed are tried again by the caller, who tells why */
+        if (c->handles[i]) c->handles[kept++] = c->handles[i];
+    c->copies = kept;
+}
+
 lac_status bench_contender_copy(bench_contender *c, size_t copies)
 {
     if (is_remote(c)) {
@@ -152,6 +177,8 @@ lac_status bench_contender_copy(bench_contender *c, size_t copies)
     if (weights) c->weights = weights;
     if (!handles || !weights) return LAC_STATUS_OUT_OF_MEMORY;
     lac_status status = LAC_STATUS_OK;
+    if (c->role == BENCH_ROLE_KERNEL && c->problem->session->backend->kind != LAC_DEVICE_KIND_CPU && copies > c->copies)
+        make_plans_at_once(c, copies);
     while (!status && c->copies < copies) {
         void **handle = &handles[c->copies];
         lac_weight **weight = &weights[c->copies];

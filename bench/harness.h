@@ -2,6 +2,8 @@
 #ifndef LACUNA_BENCH_HARNESS_H
 #define LACUNA_BENCH_HARNESS_H
 
+#include <pthread.h>
+
 #include "backend.h"
 #include "bench.h"
 #include "child.h"
@@ -66,6 +68,7 @@ typedef struct bench_session {
     int wrong;            /* how many contenders were refused */
     int rows;             /* how many were reported           */
     double timed_seconds; /* spent in bench_time                          */
+    double timed_until;   /* when the last of that ended, in bench_seconds; 0: never */
     int64_t preempted;    /* how often a thread lost its core in that time */
     double stage_seconds[BENCH_STAGES];
     double stage_began; /* when the last stage ended */
@@ -108,8 +111,32 @@ typedef struct bench_problem {
     bench_layer *layer; /* NULL in the child                             */
     const float *w;     /* [n][k] what the weight holds, with its zeros */
     float *x;           /* [m][k] rounded to dtype                       */
+    int is_cut;         /* out: time was up before there was enough to tell; it has no rows */
     bench_oracle oracle;
 } bench_problem;
+
+/* ---------------------------------------------------------------- weights.c */
+
+/* A weight of a layer under one pattern and dtype. */
+typedef struct bench_weight {
+    const float *drawn; /* [n][k] before pruning; outlives it */
+    int64_t n, k;
+    lac_pattern pattern;
+    lac_dtype dtype;
+    lac_weight *weight; /* made, unless ...                         */
+    lac_weight_info info;
+    float *held;       /* [n][k] what the weight holds, with its zeros */
+    lac_status status; /* ... this says otherwise ...              */
+    char why[256];     /* ... and this why                         */
+    pthread_t thread;
+    int running;
+} bench_weight;
+
+/* Makes it; ahead: in a thread of its own, for bench_weight_wait to wait for. */
+void bench_weight_start(bench_weight *w, int ahead);
+void bench_weight_wait(bench_weight *w);
+/* Takes one that was never started, if it is all zero. */
+void bench_weight_free(bench_weight *w);
 
 /* What happened since the last call was of this stage. */
 void bench_stage_end(bench_session *session, bench_stage stage);
@@ -207,6 +234,9 @@ void bench_oracle_close(bench_oracle *oracle);
 int bench_check(bench_contender *c, const void *y, char *why, size_t why_size);
 
 /* ---------------------------------------------------------------- timing.c */
+
+/* Fewer say nothing. */
+#define BENCH_FEWEST_SAMPLES 3
 
 /* Some calls of one contender, one after another. */
 typedef struct bench_turn {

@@ -7,13 +7,25 @@
 #include "library.h"
 
 /* The numbers of nvml.h. */
-enum { CLOCK_SM = 1, TEMPERATURE_GPU = 0 };
+enum { CLOCK_SM = 1, TEMPERATURE_GPU = 0, FIELD_POWER_NOW = 186 };
+
+/* nvmlFieldValue_t. */
+typedef struct field_value {
+    unsigned field, scope;
+    long long timestamp, latency;
+    int type, status;
+    union {
+        unsigned number;
+        unsigned long long wide;
+    } value;
+} field_value;
 
 static struct {
     void *device;
     char driver[80];
     int (*clock)(void *device, int which, unsigned *mhz);
     int (*power)(void *device, unsigned *milliwatts);
+    int (*fields)(void *device, int count, field_value *values); /* NULL: an old driver's */
     int (*power_limit)(void *device, unsigned *milliwatts);
     int (*temperature)(void *device, int sensor, unsigned *celsius);
     double clock_sum, power_sum, temperature_sum;
@@ -34,6 +46,7 @@ int bench_nvml_open(const char *bus)
         !bench_library_find(library, "nvmlDeviceGetEnforcedPowerLimit", &nvml.power_limit) ||
         !bench_library_find(library, "nvmlDeviceGetTemperature", &nvml.temperature))
         return -1;
+    if (!bench_library_find(library, "nvmlDeviceGetFieldValues", &nvml.fields)) nvml.fields = NULL;
     if (init()) return -1;
     if (version(nvml.driver, sizeof nvml.driver)) nvml.driver[0] = 0;
     if (find(bus, &nvml.device)) nvml.device = NULL;
@@ -54,10 +67,21 @@ void bench_nvml_forget(void)
     nvml.looks = 0;
 }
 
+/* This moment's where the driver tells it: the usual number is a mean over the last second, longer than most timings. */
+static int power_now(unsigned *milliwatts)
+{
+    field_value now = {.field = FIELD_POWER_NOW};
+    if (nvml.fields && !nvml.fields(nvml.device, 1, &now) && !now.status && now.value.number > 0) {
+        *milliwatts = now.value.number;
+        return 0;
+    }
+    return nvml.power(nvml.device, milliwatts);
+}
+
 void bench_nvml_look(void)
 {
     unsigned mhz, milliwatts, celsius;
-    if (!nvml.device || nvml.clock(nvml.device, CLOCK_SM, &mhz) || nvml.power(nvml.device, &milliwatts) ||
+    if (!nvml.device || nvml.clock(nvml.device, CLOCK_SM, &mhz) || power_now(&milliwatts) ||
         nvml.temperature(nvml.device, TEMPERATURE_GPU, &celsius))
         return;
     nvml.clock_sum += mhz;

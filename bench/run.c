@@ -213,29 +213,6 @@ static bench_status run_problem(bench_session *session, const bench_layer *l, be
     return result;
 }
 
-static bench_status make_weight(bench_session *session, bench_layer *l, bench_problem *problem, lac_weight **weight)
-{
-    char what[128];
-    lac_matrix drawn = {.data = l->drawn, .dtype = LAC_DTYPE_F32, .rows = l->n, .cols = l->k};
-    lac_matrix held = {.data = l->held, .dtype = LAC_DTYPE_F32, .rows = l->n, .cols = l->k};
-    lac_compress_options compress = {.size = sizeof compress, .dtype = problem->dtype};
-    lac_mask *mask = NULL;
-    snprintf(what, sizeof what, "pruning %lldx%lld to %s", (long long)l->n, (long long)l->k, problem->pattern_text);
-    show(session, what);
-    bench_vendor_forget_layer(l);
-    l->is_projected = 0;
-    lac_status status = lac_prune(&drawn, &problem->pattern, NULL, &mask);
-    if (!status) status = lac_weight_compress(&drawn, mask, &compress, weight);
-    lac_mask_free(mask);
-    problem->weight_info.size = sizeof problem->weight_info;
-    if (!status &&
-        ((status = lac_weight_get_info(*weight, &problem->weight_info)) || (status = lac_weight_decompress(*weight, &held)))) {
-        lac_weight_free(*weight);
-        *weight = NULL;
-    }
-    return status ? failure(session, what, status) : BENCH_OK;
-}
-
 /* The problem in the precisions that share a baseline, side by side: strict and fast, then tf32; 16 bits know none. */
 static bench_status run_precisions(bench_session *session, const bench_layer *l, bench_problem *problem)
 {
@@ -254,57 +231,133 @@ static bench_status run_precisions(bench_session *session, const bench_layer *l,
     return result;
 }
 
-static bench_status run_layer(bench_session *session, bench_layer *l, const lac_pattern *pattern, lac_dtype dtype)
+/* Rows of each precision stand in an earlier run's results: this problem is done. */
+static int is_known(const bench_session *session, const bench_problem *problem, int64_t m)
+{
+    static const char *const precisions[] = {"default", "strict", "fast", "tf32"};
+    const bench_rows *known = session->options->known;
+    const char *dtype = lac_dtype_name(problem->dtype), *layout = problem->layout ? "feature" : "token";
+    int found = 0, wanted = problem->dtype == LAC_DTYPE_F32 ? session->precision_count : 1;
+    for (int i = 0; known && i < wanted; i++)
+        for (size_t j = 0; j < known->count; j++) {
+            const bench_row *row = &known->items[j];
+            if (row->m != m || row->n != problem->n || row->k != problem->k || strcmp(row->pattern, problem->pattern_text) ||
+                strcmp(row->dtype, dtype) || strcmp(row->layout, layout) || !strncmp(row->kernel, "peer:", 5) ||
+                strcmp(row->precision, precisions[session->precisions[i]]))
+                continue;
+            found++;
+            break;
+        }
+    return known && found == wanted;
+}
+
+/* The problems of this layer that are left; those that are done are counted. */
+static int count_left(bench_session *session, const bench_problem *problem)
 {
     const bench_shapes *shapes = session->options->shapes;
-    bench_problem problem = {.session = session,
-                             .n = l->n,
-                             .k = l->k,
-                             .dtype = dtype,
-                             .layout = session->options->layout,
-                             .pattern = *pattern,
-                             .layer = l,
-                             .w = l->held};
-    lac_status status = lac_pattern_format(pattern, problem.pattern_text, sizeof problem.pattern_text);
-    if (status) return failure(session, "pattern", status);
-    lac_weight *weight = NULL;
-    bench_status result = make_weight(session, l, &problem, &weight);
+    int left = 0;
+    for (size_t i = 0; i < shapes->count; i++) {
+        if (shapes->items[i].n != problem->n || shapes->items[i].k != problem->k) continue;
+        if (is_known(session, problem, shapes->items[i].m))
+            session->cells_done++;
+        else
+            left++;
+    }
+    return left;
+}
+
+/* All problems of a layer under one pattern and dtype. */
+static bench_status run_layer(bench_session *session, bench_layer *l, bench_problem *problem, bench_weight *w)
+{
+    const bench_shapes *shapes = session->options->shapes;
+    char what[128];
+    snprintf(what, sizeof what, "pruning %lldx%lld to %s", (long long)l->n, (long long)l->k, problem->pattern_text);
+    show(session, what);
+    bench_weight_wait(w);
     bench_stage_end(session, BENCH_STAGE_WEIGHT);
-    problem.weight = weight;
+    if (w->status) {
+        bench_say(session, "%s: %s", what, w->why);
+        return BENCH_FAILURE;
+    }
+    bench_vendor_forget_layer(l);
+    l->is_projected = 0;
+    l->held = w->held;
+    problem->w = w->held;
+    problem->weight = w->weight;
+    problem->weight_info = w->info;
+    bench_status result = BENCH_OK;
     for (size_t i = 0; !result && i < shapes->count && !is_stopped(session); i++) {
         if (shapes->items[i].n != l->n || shapes->items[i].k != l->k) continue;
-        problem.shape = &shapes->items[i];
-        problem.m = shapes->items[i].m;
-        result = run_precisions(session, l, &problem);
-        session->cells_done++;
+        if (is_known(session, problem, shapes->items[i].m)) continue;
+        problem->shape = &shapes->items[i];
+        problem->m = shapes->items[i].m;
+        problem->is_cut = 0;
+        result = run_precisions(session, l, problem);
+        session->cells_done += !problem->is_cut;
     }
-    lac_weight_free(weight);
+    return result;
+}
+
+/* The next pair of dtype and pattern from `at` on that has problems left: begins to make its weight and returns where it is;
+ * the count of pairs when there is none. */
+static size_t start_next(bench_session *session, bench_layer *l, size_t at, bench_problem *problem, bench_weight *w)
+{
+    const bench_options *o = session->options;
+    const size_t pairs = o->dtype_count * o->pattern_count;
+    for (; at < pairs; at++) {
+        const lac_pattern *pattern = &o->patterns[at % o->pattern_count];
+        *problem = (bench_problem){.session = session,
+                                   .n = l->n,
+                                   .k = l->k,
+                                   .dtype = o->dtypes[at / o->pattern_count],
+                                   .layout = o->layout,
+                                   .pattern = *pattern,
+                                   .layer = l};
+        if (lac_pattern_format(pattern, problem->pattern_text, sizeof problem->pattern_text)) continue;
+        if (!count_left(session, problem)) continue;
+        *w = (bench_weight){.drawn = l->drawn, .n = l->n, .k = l->k, .pattern = *pattern, .dtype = problem->dtype};
+        /* A CPU is what is timed: nothing else may run on it. */
+        bench_weight_start(w, session->info.kind != LAC_DEVICE_KIND_CPU);
+        break;
+    }
+    return at;
+}
+
+static bench_status run_layers(bench_session *session, bench_layer *l)
+{
+    const size_t pairs = session->options->dtype_count * session->options->pattern_count;
+    bench_problem problems[2];
+    bench_weight weights[2] = {{0}, {0}};
+    bench_status result = BENCH_OK;
+    size_t at = start_next(session, l, 0, &problems[0], &weights[0]);
+    for (int turn = 0; !result && at < pairs && !is_stopped(session); turn = !turn) {
+        bench_weight_wait(&weights[turn]);
+        at = start_next(session, l, at + 1, &problems[!turn], &weights[!turn]);
+        result = run_layer(session, l, &problems[turn], &weights[turn]);
+        bench_vendor_forget_layer(l);
+        bench_weight_free(&weights[turn]);
+    }
+    bench_weight_free(&weights[0]);
+    bench_weight_free(&weights[1]);
     return result;
 }
 
 static bench_status run_sizes(bench_session *session, int64_t n, int64_t k)
 {
-    const bench_options *o = session->options;
-    size_t bytes = (size_t)(n * k) * sizeof(float);
     bench_layer l = {.n = n,
                      .k = k,
-                     .drawn = malloc(bytes),
-                     .held = malloc(bytes),
+                     .drawn = malloc((size_t)(n * k) * sizeof *l.drawn),
                      .signs = malloc((size_t)n * sizeof *l.signs),
                      .projected = malloc((size_t)k * sizeof *l.projected)};
     bench_status result = BENCH_OK;
-    if (!l.drawn || !l.held || !l.signs || !l.projected) {
+    if (!l.drawn || !l.signs || !l.projected) {
         result = failure(session, "W", LAC_STATUS_OUT_OF_MEMORY);
     } else {
         bench_random random = {seed_of(session, 0, n, k)};
         bench_random_gaussian(&random, l.drawn, n * k);
-        for (size_t d = 0; d < o->dtype_count; d++)
-            for (size_t p = 0; !result && p < o->pattern_count && !is_stopped(session); p++)
-                result = run_layer(session, &l, &o->patterns[p], o->dtypes[d]);
+        result = run_layers(session, &l);
     }
-    bench_vendor_forget_layer(&l);
     free(l.drawn);
-    free(l.held);
     free(l.signs);
     free(l.projected);
     return result;
@@ -367,7 +420,7 @@ bench_status bench_run(const bench_options *options)
     warn_when_busy(&session);
     if (options->stages) tell_stages(&session);
     if (!result && session.wrong) result = BENCH_WRONG;
-    if (!result && !session.rows) {
+    if (!result && !session.rows && !(options->known && !left)) {
         bench_say(&session, "nothing was timed");
         result = BENCH_FAILURE;
     }

@@ -14,8 +14,9 @@
 #define BATCH_BELOW   5e-6 /* shorter calls are timed by the turn, not one by one   */
 #define RECORD_BELOW  2e-4 /* on a GPU: shorter calls are recorded and replayed; marks would be felt in them */
 #define WAKE_SECONDS  0.03 /* on a GPU: until its clocks are up                     */
-#define LEAST_SAMPLES 9    /* that a spread can be told from ...                    */
-#define FEWEST        3    /* ... and when a call takes longer than all the time    */
+#define AWAKE_SECONDS 0.3  /* they stay up so long after the last timing ...        */
+#define STIR_SECONDS  3e-3 /* ... and need but this                                 */
+#define LEAST_SAMPLES 9    /* that a spread can be told from; fewer where a call takes longer than all the time */
 #define MOST_SAMPLES  20000
 #define PATIENCE      6.0 /* gives up waiting after so many times the least time   */
 #define STILL_MEDIAN  0.005
@@ -181,7 +182,7 @@ static int is_enough(const bench_session *session, const bench_contender *conten
     for (size_t i = 0; i < count; i++) {
         const bench_contender *c = &contenders[i];
         settled = settled && ((c->stable && c->timed >= least) || c->count >= MOST_SAMPLES);
-        few = few || c->count < FEWEST;
+        few = few || c->count < BENCH_FEWEST_SAMPLES;
     }
     if (bench_seconds() > session->deadline) return 1;
     return settled || (!few && elapsed > PATIENCE * least * (double)count);
@@ -193,7 +194,8 @@ static int wake(bench_session *session, bench_contender *contenders, size_t coun
 {
     const bench_backend *backend = session->backend;
     double begin = bench_seconds();
-    while (bench_seconds() - begin < WAKE_SECONDS)
+    double needed = begin - session->timed_until < AWAKE_SECONDS ? STIR_SECONDS : WAKE_SECONDS;
+    do
         for (size_t i = 0; i < count; i++) {
             bench_contender *c = &contenders[i];
             int calls = calls_a_turn(c, 0);
@@ -206,6 +208,7 @@ static int wake(bench_session *session, bench_contender *contenders, size_t coun
             if (backend->trouble()) return -1;
             c->estimate = backend->elapsed(0, 1) / calls;
         }
+    while (bench_seconds() - begin < needed);
     for (size_t i = 0; i < count; i++)
         if (contenders[i].estimate < RECORD_BELOW) bench_contender_record(&contenders[i]);
     return backend->trouble() ? -1 : 0;
@@ -237,6 +240,7 @@ int bench_time(bench_session *session, bench_contender *contenders, size_t count
                                  session->cells_total * 100, what);
     }
     for (size_t i = 0; i < count; i++) summarise(&contenders[i]);
-    session->timed_seconds += bench_seconds() - begin;
+    session->timed_until = bench_seconds();
+    session->timed_seconds += session->timed_until - begin;
     return 0;
 }

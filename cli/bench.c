@@ -11,7 +11,7 @@
 typedef struct bench_settings {
     cli_list shapes, patterns, dtypes, precisions, kernels, from, peers;
     const char *shape_file, *device, *csv, *report, *accuracy, *compare;
-    int layout, baseline, warm, extended, stages, progress;
+    int layout, baseline, warm, extended, stages, resume, quick_check, progress;
     int64_t threads, max_m, seed;
     double min_time, max_seconds, tolerance;
 } bench_settings;
@@ -131,7 +131,12 @@ static const cli_option options[] = {
      .type = CLI_TYPE_TEXT,
      .offset = FIELD(csv),
      .hint = CLI_HINT_FILE,
-     .help = "Write the results as CSV, replacing the file; - is standard output, in place of the table."},
+     .help =
+         "Write the results as CSV, replacing the file unless --resume is given; - is standard output, in place of the table."},
+    {.name = "resume",
+     .type = CLI_TYPE_FLAG,
+     .offset = FIELD(resume),
+     .help = "Go on with the file of --csv: problems that it holds rows of are passed over, new rows are added to it."},
     {.name = "extended",
      .type = CLI_TYPE_FLAG,
      .offset = FIELD(extended),
@@ -141,6 +146,10 @@ static const cli_option options[] = {
      .type = CLI_TYPE_FLAG,
      .offset = FIELD(stages),
      .help = "Tell at the end where the run's own time went: weights, plans, checks, timing."},
+    {.name = "quick-check",
+     .type = CLI_TYPE_FLAG,
+     .offset = FIELD(quick_check),
+     .help = "Compare an eighth of the elements with the oracle; every token is held to the sum of its outputs all the same."},
     {.name = "report",
      .letter = 'r',
      .argument = "FILE.html",
@@ -344,6 +353,8 @@ static int check_settings(const bench_settings *s)
 {
     const char *wrong = NULL;
     if (s->min_time <= 0 || s->min_time > 3600) wrong = "--min-time must lie between 0 and 3600 seconds";
+    if (s->resume && (!s->csv || !strcmp(s->csv, "-"))) wrong = "--resume needs the file of --csv";
+    if (s->resume && s->from.count) wrong = "--from runs nothing, so there is nothing to resume";
     if (s->max_seconds < 0) wrong = "--max-seconds must not be negative";
     if (s->tolerance < 0 || s->tolerance >= 1) wrong = "--tolerance must lie between 0 and 1";
     if (s->from.count && (s->shapes.count || s->shape_file)) wrong = "--from runs nothing, so it takes no shapes";
@@ -389,6 +400,8 @@ static int run_benchmark(bench_work *work)
                            .min_seconds = s->min_time,
                            .max_seconds = s->max_seconds,
                            .stages = s->stages,
+                           .quick_check = s->quick_check,
+                           .known = s->resume ? &work->rows : NULL,
                            .seed = (uint64_t)s->seed,
                            .user = work,
                            .on_row = on_row,
@@ -430,17 +443,37 @@ static int compare(const bench_work *work)
     return (int)status;
 }
 
+/* What an earlier run left in the file; nothing where there is none. The columns must be those that will be added. */
+static int read_known(bench_work *work, const char *path)
+{
+    char why[512], header[1024] = "";
+    FILE *file = fopen(path, "r");
+    if (!file) return CLI_EXIT_OK;
+    int is_empty = !fgets(header, sizeof header, file);
+    fclose(file);
+    if (is_empty) return CLI_EXIT_OK;
+    if (!strstr(header, ",levels") != !work->settings->extended) {
+        cli_error(path, NULL, "it was written %s --extended", work->settings->extended ? "without" : "with");
+        return CLI_EXIT_USAGE;
+    }
+    bench_status status = bench_rows_read(&work->rows, path, why, sizeof why);
+    if (status) cli_error(NULL, NULL, "%s", why);
+    return (int)status;
+}
+
 static int open_csv(bench_work *work)
 {
     const char *path = work->settings->csv;
     if (!path) return CLI_EXIT_OK;
-    work->csv = strcmp(path, "-") ? fopen(path, "w") : stdout;
+    int status = work->settings->resume ? read_known(work, path) : CLI_EXIT_OK;
+    if (status) return status;
+    work->csv = !strcmp(path, "-") ? stdout : fopen(path, work->rows.count ? "a" : "w");
     if (!work->csv) {
         cli_error(path, NULL, "%s", strerror(errno));
         return CLI_EXIT_FAILURE;
     }
     work->table = work->csv != stdout;
-    bench_csv_write_header(work->csv, work->settings->extended);
+    if (!work->rows.count) bench_csv_write_header(work->csv, work->settings->extended);
     return CLI_EXIT_OK;
 }
 

@@ -97,6 +97,32 @@ class Bench(Case):
             ]:
                 self.assertIn(part, row["device_info"])
 
+    def test_resume_adds_what_is_missing(self):
+        first = ["4,32,32", "8,32,32", "-p", "2:4", "--extended", "--csv", "out.csv", "--resume"]
+        self.bench(*first)
+        with open(self.path("out.csv")) as file:
+            before = file.read()
+        self.assertEqual(before.count("\n"), 3)
+        self.bench(*first)  # nothing is left
+        with open(self.path("out.csv")) as file:
+            self.assertEqual(file.read(), before)
+        self.bench("4,32,32", "8,32,32", "16,32,32", "-p", "2:4,1:4", "--extended", "--csv", "out.csv", "--resume")
+        with open(self.path("out.csv")) as file:
+            after = file.read()
+        self.assertTrue(after.startswith(before))
+        rows = list(csv.DictReader(io.StringIO(after)))
+        cells = [(row["m"], row["pattern"]) for row in rows]
+        self.assertEqual(sorted(cells), sorted((m, p) for m in ("4", "8", "16") for p in ("2:4", "1:4")))
+
+    def test_resume_needs_a_file_with_its_columns(self):
+        self.assertIn("--resume", self.bench("4,32,32", "-p", "2:4", "--resume", status=2)[1])
+        self.bench("4,32,32", "-p", "2:4", "--csv", "out.csv")
+        self.assertIn("extended", self.bench("8,32,32", "-p", "2:4", "--extended", "--csv", "out.csv", "--resume", status=2)[1])
+
+    def test_quick_check_finds_a_wrong_peer(self):
+        arguments = ["512,48,32", "-p", "2:4", "--quick-check", "--peer", PEER_FAULTY]
+        self.assertIn("WRONG", self.bench(*arguments, status=1, FAULTY_PEER="late")[1])
+
     def test_extended_columns_and_standard_output(self):
         out, _ = self.bench("4,32,32", "-p", "2:4", "--extended", "--csv", "-")
         rows = list(csv.DictReader(io.StringIO(out)))
