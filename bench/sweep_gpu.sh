@@ -1,16 +1,23 @@
 #!/bin/sh
-# sweep_gpu.sh SET LACUNA FOLDER SECONDS [PEER.so...] - a whole shape file on a GPU, in fp32, in as many calls as it takes. A call goes
-# on for SECONDS at most and leaves FOLDER/SET_part_N.csv; the next one begins with the shapes that are not done yet. Shapes with
-# one n and k are neighbours, since they share their weights. `sweep_gpu.sh SET LACUNA FOLDER gather` joins the parts into
-# FOLDER/SET.csv and SET.html and says how Lacuna stands against dense and against the peers.
+# sweep_gpu.sh SET LACUNA FOLDER SECONDS [PEER.so...] - a whole shape file on a GPU with the patterns of its paper, in as many calls
+# as it takes. A call goes on for SECONDS at most and adds to FOLDER/SET.csv; the next one begins with the problems that have no rows
+# yet. `sweep_gpu.sh SET LACUNA FOLDER gather` writes FOLDER/SET.html and says how Lacuna stands against dense and against the peers;
+# `sweep_gpu.sh SET LACUNA FOLDER list` prints the problems, a line each.
 #
-#   llama     NM-SpMM's 100 shapes, vw32 at its four densities, strict and fast
-#   nmsparse  nmSPARSE's shapes, its three families at 50, 75 and 90%
-#   decode    1 to 16 tokens, element-wise at 50, 75 and 87.5%
-#   shflbw    Shfl-BW's products, shfl64 at 50, 25 and 12.5%
-#   venom     VENOM's BERT shapes, V:N:M at 50, 75 and 87.5%
+#   llama          NM-SpMM's 100 shapes, vw32 at its four densities, fp32 strict and fast
+#   venom          VENOM's BERT shapes, V of 64 and 128, 2:4 to 2:100, f16
+#   venom_bf16     the same shapes, 128:2:8 and 128:2:40, bf16
+#   shflbw         Shfl-BW's products, V of 32, 64 and 128 at 50, 25 and 12.5%, f16
+#   shflbw_sparse  the same at 5 and 2%
+#   shflbw_bf16    the same shapes, shfl64 at 25%, bf16
+#   nmsparse       nmSPARSE's shapes, the families of its tensor-core kernels at 50, 75 and 90%, f16
+#   nmsparse_f32   nmSPARSE's shapes, its three families at 50, 75 and 90%, fp32 fast
+#   decode         1 to 16 tokens and more, element-wise at 50, 75 and 87.5%, f16
+#   decode_f32     the same in fp32
+#   conv           Shfl-BW's convolutions of ResNet-50 as products of at most MAX_M (8192) tokens, shfl64 at 25%, f16
 #
-# MIN_TIME (0.01) seconds of calls are timed for each contender.
+# MIN_TIME (0.003) seconds of calls are timed for each contender. Shapes with one n and k are neighbours, since they share their
+# weights; small ones come first.
 set -eu
 set_name=$1
 lacuna=$2
@@ -18,33 +25,31 @@ folder=$3
 seconds=$4
 shift 4
 here=$(dirname "$0")
-layout=token
+layout=feature
 precision=default
+dtype=f16
+max_m=0
 case $set_name in
-llama) file=nmspmm_llama patterns=vw32:16:32,vw32:12:32,vw32:8:32,vw32:4:32 layout=feature precision=strict,fast ;;
-nmsparse) file=nmsparse patterns=16:32,8:32,3:32,vw32:16:32,vw32:8:32,vw32:3:32,bw4x4:4:8,bw4x4:2:8,bw4x4:1:10 ;;
-decode) file=decode patterns=16:32,8:32,4:32 ;;
-shflbw) file=shflbw_gemm patterns=shfl64:50%,shfl64:25%,shfl64:12.5% ;;
-venom) file=venom_bert patterns=64:2:4,64:2:8,64:2:16,128:2:8,128:2:16 ;;
+llama) file=nmspmm_llama patterns=vw32:16:32,vw32:12:32,vw32:8:32,vw32:4:32 dtype=f32 precision=strict,fast ;;
+venom) file=venom_bert patterns=128:2:8,64:2:8,128:2:10,128:2:20,128:2:40,128:2:100,64:2:10,64:2:20,64:2:40,64:2:100,128:2:4,64:2:4 ;;
+venom_bf16) file=venom_bert patterns=128:2:8,128:2:40 dtype=bf16 ;;
+shflbw) file=shflbw_gemm patterns=shfl64:25%,shfl128:25%,shfl32:25%,shfl64:12.5%,shfl128:12.5%,shfl32:12.5%,shfl64:50%,shfl128:50%,shfl32:50% ;;
+shflbw_sparse) file=shflbw_gemm patterns=shfl64:5%,shfl128:5%,shfl32:5%,shfl64:2%,shfl128:2%,shfl32:2% ;;
+shflbw_bf16) file=shflbw_gemm patterns=shfl64:25% dtype=bf16 ;;
+nmsparse) file=nmsparse patterns=vw64:8:32,bw64x64:1:4,vw64:3:32,bw64x64:1:10,vw64:16:32,bw64x64:1:2 ;;
+nmsparse_f32) file=nmsparse patterns=16:32,8:32,3:32,vw32:16:32,vw32:8:32,vw32:3:32,bw4x4:4:8,bw4x4:2:8,bw4x4:1:10 dtype=f32 ;;
+decode) file=decode patterns=2:4,8:32,4:32 layout=token ;;
+decode_f32) file=decode patterns=16:32,8:32,4:32 dtype=f32 layout=token ;;
+conv) file=shflbw_conv_resnet50 patterns=shfl64:25% max_m=${MAX_M:-8192} ;;
 *)
     echo "sweep_gpu.sh: there is no set '$set_name'" >&2
     exit 2
     ;;
 esac
 mkdir -p "$folder"
-parts="$folder/${set_name}_part_"
-
-# Rows of all parts, each problem and kernel once; those that were cut short are left out.
-join() {
-    awk -F, '
-        FNR == 1 { if (NR == 1) { print; for (i = 1; i <= NF; i++) at[$i] = i }; next }
-        { key = $at["m"] "," $at["n"] "," $at["k"] "," $at["pattern"] "," $at["precision"] "," $at["kernel"] }
-        $at["runs"] >= 3 && !(key in seen) { seen[key] = 1; print }' "$parts"*.csv
-}
+out=$folder/$set_name.csv
 
 if [ "$seconds" = gather ]; then
-    out=$folder/$set_name.csv
-    join >"$out"
     "$lacuna" bench --from "$out" --report "$folder/$set_name.html" >/dev/null
     awk -F, '
         NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
@@ -77,32 +82,38 @@ if [ "$seconds" = gather ]; then
     exit
 fi
 
-# What is left, as a shape file: shapes without a row for each of their patterns and each of the precisions.
-left=$folder/${set_name}_left.csv
-number=1
-while [ -e "$parts$number.csv" ]; do number=$((number + 1)); done
-{ if [ "$number" -gt 1 ]; then join; fi; } | awk -F, -v patterns="$patterns" -v precision="$precision" '
-    BEGIN { wanted = split(patterns, list, ",") * split(precision, how, ",") }
-    FILENAME == "-" && FNR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
-    FILENAME == "-" { if ($at["kernel"] !~ /^peer:/) done[$at["m"] "," $at["n"] "," $at["k"]]++; next }
-    /^#/ { next }
-    /^name/ { print; next }
-    done[$2 "," $3 "," $4] < wanted { print | "sort -t, -k3,3n -k4,4n -k2,2n" }' - "$here/shapes/$file.csv" >"$left"
-count=$(($(wc -l <"$left") - 1))
-if [ "$count" -eq 0 ]; then
-    echo "nothing is left of $set_name"
+# The shapes in order of size. Convolutions have no columns m, n and k; they stay as they are.
+ordered=$folder/${set_name}_shapes.csv
+if [ "$file" = shflbw_conv_resnet50 ]; then
+    cp "$here/shapes/$file.csv" "$ordered"
+else
+    awk -F, '/^#/ { next } /^name/ { print; next } { print $3 * $4, $3, $4, $2, $0 | "sort -n -k1,1 -k2,2 -k3,3 -k4,4 | cut -d\" \" -f5-" }' \
+        "$here/shapes/$file.csv" >"$ordered"
+fi
+
+if [ "$seconds" = list ]; then
+    awk -F, -v patterns="$patterns" -v rest="$dtype $layout" -v precisions="$precision" -v max_m="$max_m" '
+        /^#/ || NF < 4 { next }
+        /^name/ { conv = /batch/; next }
+        {
+            m = conv ? $2 * $3 * $4 : $2; n = conv ? $6 : $3; k = conv ? $5 * $7 * $8 : $4
+            if (max_m > 0 && m > max_m) m = max_m
+            count = split(patterns, p, ","); ways = split(precisions, q, ",")
+            for (i = 1; i <= count; i++) for (j = 1; j <= ways; j++) print m "," n "," k, p[i], rest, q[j]
+        }' "$ordered"
     exit
 fi
+
 for peer in "$@"; do set -- "$@" --peer "$peer" && shift; done
 status=0
-"$lacuna" bench --shapes "$left" --device cuda:0 --pattern "$patterns" --layout "$layout" --precision "$precision" --extended --stages \
-    --progress never --min-time "${MIN_TIME:-0.01}" --max-seconds "$seconds" --csv "$parts$number.csv" "$@" \
-    >"$parts$number.txt" 2>"$parts$number.log" </dev/null || status=$?
+"$lacuna" bench --shapes "$ordered" --max-m "$max_m" --device cuda:0 --pattern "$patterns" --dtype "$dtype" --layout "$layout" \
+    --precision "$precision" --extended --stages --quick-check --progress never --min-time "${MIN_TIME:-0.003}" \
+    --max-seconds "$seconds" --csv "$out" --resume "$@" >>"$folder/$set_name.txt" 2>>"$folder/$set_name.log" </dev/null || status=$?
 if [ "$status" -gt 1 ]; then
-    tail -3 "$parts$number.log" >&2
+    tail -3 "$folder/$set_name.log" >&2
     exit "$status"
 fi
-grep -h '^Seconds' "$parts$number.txt" || true
-grep -h 'WRONG\|left out' "$parts$number.log" || true
-echo "$count shapes of $set_name were left"
+tail -n 3 "$folder/$set_name.txt" | grep '^Seconds' || true
+grep -h 'WRONG' "$folder/$set_name.log" || true
+tail -n 1 "$folder/$set_name.log" | grep 'left out' || true
 exit "$status"

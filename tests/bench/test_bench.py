@@ -388,36 +388,41 @@ class Bench(Case):
         _, error = self.bench(*common, status=1, FAULTY_PEER="between")
         self.assertIn("WRONG: peer:faulty on 9,4096,2560 2:4 f32: the outputs of token 4 add up to", error)
 
-    def test_sweep_joins_its_parts(self):
+    def test_sweep_says_how_it_stands(self):
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench", "sweep_gpu.sh")
-        names = EXTENDED.split(",")
-
-        def part(number, *rows):
-            with open(self.path("llama_part_%d.csv" % number), "w", newline="") as file:
-                writer = csv.DictWriter(file, names, restval="1")
-                writer.writeheader()
-                for m, n, k, pattern, precision, kernel, time, runs in rows:
-                    writer.writerow({"m": m, "n": n, "k": k, "pattern": pattern, "precision": precision, "kernel": kernel,
-                                     "time_us": time, "speedup": 8 / time, "runs": runs, "is_dense": 0})
-
         patterns = ["vw32:%d:32" % kept for kept in (16, 12, 8, 4)]
-        whole = [(256, 2048, 2048, pattern, how, kernel, time, 9) for pattern in patterns
-                 for how, kernel, time in (("strict", "own", 4), ("strict", "peer:other", 8), ("fast", "own", 2))]
-        part(1, *whole)
-        part(2, (512, 2048, 2048, "vw32:8:32", "strict", "own", 16, 9), (512, 2048, 2048, "vw32:8:32", "strict", "peer:other", 8, 9),
-             (512, 2048, 2048, "vw32:8:32", "fast", "own", 1, 2))
-        result = subprocess.run(["sh", script, "llama", os.environ["LACUNA"], self.folder, "gather"], capture_output=True, text=True)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("strict: 5 cells, 1.52x of dense in geomean, least 0.50x (512,2048,2048 vw32:8:32 own), 1 under 0.98x",
-                      result.stdout)
+        rows = [(256, 2048, 2048, pattern, how, kernel, time) for pattern in patterns
+                for how, kernel, time in (("strict", "own", 4), ("strict", "peer:other", 8), ("fast", "own", 2))]
+        rows += [(512, 2048, 2048, "vw32:8:32", "strict", "own", 16), (512, 2048, 2048, "vw32:8:32", "strict", "peer:other", 8)]
+        with open(self.path("llama.csv"), "w", newline="") as file:
+            writer = csv.DictWriter(file, EXTENDED.split(","), restval="1")
+            writer.writeheader()
+            for m, n, k, pattern, precision, kernel, time in rows:
+                writer.writerow({"m": m, "n": n, "k": k, "pattern": pattern, "precision": precision, "kernel": kernel,
+                                 "time_us": time, "speedup": 8 / time, "runs": 9, "is_dense": 0})
+
+        def sweep(name, program, what):
+            result = subprocess.run(["sh", script, name, program, self.folder, what], capture_output=True, text=True)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return result.stdout
+
+        out = sweep("llama", os.environ["LACUNA"], "gather")
+        self.assertIn("strict: 5 cells, 1.52x of dense in geomean, least 0.50x (512,2048,2048 vw32:8:32 own), 1 under 0.98x", out)
         self.assertIn("strict against peer:other: 5 cells, 1.516x in geomean, worst 0.500x (512,2048,2048 vw32:8:32), 1 cells behind",
-                      result.stdout)
-        self.assertIn("fast against peer:other: 4 cells, 4.000x in geomean", result.stdout)  # 2 calls are too few to count
+                      out)
+        self.assertIn("fast against peer:other: 4 cells, 4.000x in geomean", out)
+        lines = sweep("llama", "unused", "list").splitlines()
+        self.assertEqual(len(lines), 800)
+        self.assertEqual(lines[0], "256,2048,2048 vw32:16:32 f32 feature strict")
+        self.assertEqual(sweep("conv", "unused", "list").splitlines()[0], "8192,64,147 shfl64:25% f16 feature default")
         with open(self.path("lacuna"), "w") as file:
-            file.write("#!/bin/sh\nexit 0\n")
+            file.write("#!/bin/sh\necho \"$@\" >asked\n")
         os.chmod(self.path("lacuna"), 0o755)
-        result = subprocess.run(["sh", script, "llama", self.path("lacuna"), self.folder, "9"], capture_output=True, text=True)
-        self.assertIn("99 shapes of llama were left", result.stdout)
+        subprocess.run(["sh", script, "venom", "./lacuna", ".", "9", "peer.so"], cwd=self.folder, check=True)
+        with open(self.path("asked")) as file:
+            asked = file.read()
+        self.assertIn("--max-seconds 9 --csv ./venom.csv --resume --peer peer.so", asked)
+        self.assertIn("--pattern 128:2:8,64:2:8,", asked)
 
     def test_time_limit_is_said(self):
         _, error = self.bench("8,64,64", "9,64,64", "10,64,64", "--max-seconds", "0.000001", "--progress", "never", status=3)
