@@ -86,6 +86,13 @@ def tell(title, rows, predicted):
                                                100 * pick_loss(rows, predicted)))
 
 
+def tell_kernels(path, rows, predicted):
+    tell(path, rows, [predicted(row) for row in rows])
+    for kernel in sorted({row["kernel"] for row in rows}):
+        own = [row for row in rows if row["kernel"] == kernel]
+        tell("  " + kernel, own, [predicted(row) for row in own])
+
+
 def main():
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         print(__doc__)
@@ -96,16 +103,14 @@ def main():
         return 1
     print("%-46s %5s %9s %9s %9s" % ("", "rows", "median", "90%", "pick"))
     for path, rows in files:
-        tell(path, rows, [row["stored"] for row in rows])
-        for kernel in sorted({row["kernel"] for row in rows}):
-            own = [row for row in rows if row["kernel"] == kernel]
-            tell("  " + kernel, own, [row["stored"] for row in own])
+        tell_kernels(path, rows, lambda row: row["stored"])
     constants = fit(files[0][1])
     print("\nfitted on %s: overlap %.2f, launch x %.2f, efficiency %s" % (
         files[0][0], constants["overlap"], constants["launch"],
         ", ".join("%s %.2f" % item for item in sorted(constants["efficiency"].items()))))
     for path, rows in files:
-        tell(path, rows, [predict(row, constants) for row in rows])
+        # A kernel that the first file does not hold keeps its author's constants.
+        tell_kernels(path, rows, lambda row: predict(row, constants) if row["kernel"] in constants["efficiency"] else row["stored"])
     return 0
 
 
