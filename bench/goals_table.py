@@ -1,15 +1,22 @@
 #!/usr/bin/env python3
-"""goals_table.py - how stored results on a GPU stand against the goals, as Markdown tables for the documents.
+"""goals_table.py - how stored results on a GPU stand against the goals, and the model against them, as Markdown.
 
-    bench/goals_table.py FP32.csv F16.csv [LLAMA.csv] [SWEEP.csv ...]
+    bench/goals_table.py --fp32 FP32.csv --f16 F16.csv [--mma MMA.csv] [--sweep SWEEP.csv ...] [--picks PICKS.csv]
 
-FP32.csv and F16.csv come from bench/goals_gpu.sh, the others from bench/sweep_gpu.sh. A goal is a ratio to the quickest dense product of
-the same run; a peer's ratio is its time over ours. Python's standard library is enough.
+bench/results/h200.md is made so; `make h200-table` writes it anew. FP32.csv, F16.csv and MMA.csv come from bench/goals_gpu.sh, the sweeps
+from bench/sweep_gpu.sh, PICKS.csv from `lacuna bench --kernel all`. A goal is a ratio to the quickest dense product of the same run; a
+peer's number is its time over ours. The model's constants are fitted on
+the first sweep, and of a kernel that is not in it on the first sweep that holds it. Python's standard library is enough.
 """
 
+import argparse
 import csv
 import math
+import os
 import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import model_errors  # noqa: E402
 
 CUBE = ("4096", "4096", "4096")
 FP32 = {"vw32:16:32": (1.90, 4.5, 1.5), "vw32:12:32": (2.5, 5.5, 1.9), "vw32:8:32": (3.75, 7.5, 2.6), "vw32:4:32": (7, 11, 4)}
@@ -47,16 +54,30 @@ def peers_of(rows, row):
     return ", ".join(sorted(set(found)))
 
 
+def info(row, key):
+    for part in row["device_info"].split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == key:
+            return value
+    return ""
+
+
 def line(rows, row, goal):
     ratio = float(row["speedup"])
     stands = "-" if goal is None else "reached" if ratio >= goal else "%.0f%% of it" % (100 * ratio / goal)
-    print("| %s | %s %s %s | %s | %.1f us | %.2fx | %s | %s | %s |" % (
+    print("| %s | %s %s %s | %s | %.1f us | %.2fx | %s | %s | %s | %s MHz, %s W |" % (
         ",".join(size(row)), row["pattern"], row["dtype"] if row["dtype"] != "f32" else row["precision"], row["layout"], row["kernel"],
-        float(row["time_us"]), ratio, "-" if goal is None else "%gx" % goal, stands, peers_of(rows, row)))
+        float(row["time_us"]), ratio, "-" if goal is None else "%gx" % goal, stands, peers_of(rows, row), info(row, "sm_clock_mhz"),
+        info(row, "power_w")))
 
 
 def head(title):
-    print("\n%s\n\n| m,n,k | problem | kernel | time | of dense | goal | stands | of peers |\n|---|---|---|---|---|---|---|---|" % title)
+    print("\n%s\n\n| m,n,k | problem | kernel | time | of dense | goal | stands | of peers | clock, power |" % title)
+    print("|---|---|---|---|---|---|---|---|---|")
+
+
+def base(path):
+    return "`%s`" % os.path.basename(path)
 
 
 def fp32_goal(row):
@@ -88,13 +109,13 @@ def sweep(path, rows):
         cells = [row for row in own if (row["dtype"], row["precision"]) == how]
         ratios = [float(row["speedup"]) for row in cells]
         worst = min(cells, key=lambda row: float(row["speedup"]))
-        print("\n%s, %s %s: %d cells, geomean %.2fx, least %.2fx (%s %s, %s), %d under 0.98x, %.1f%% at 1.2x or more, %d dense" % (
-            path, how[0], how[1], len(cells), geomean(ratios), min(ratios), ",".join(size(worst)), worst["pattern"], worst["kernel"],
+        print("- %s, %s %s: %d cells, geomean %.2fx, least %.2fx (%s %s, %s), %d under 0.98x, %.1f%% at 1.2x or more, %d dense" % (
+            base(path), how[0], how[1], len(cells), geomean(ratios), min(ratios), ",".join(size(worst)), worst["pattern"], worst["kernel"],
             sum(ratio < 0.98 for ratio in ratios), 100 * sum(ratio >= 1.2 for ratio in ratios) / len(ratios),
             sum(row["is_dense"] == "1" for row in cells)))
         many = [row for row in cells if float(row["density"]) <= 0.25 and int(row["m"]) >= 128]
         if many:
-            print("  at 75%% or more, m >= 128: %d cells, %d under 1.0x, least %.2fx" % (
+            print("  - at 75%% or more, m >= 128: %d cells, %d under 1.0x, least %.2fx" % (
                 len(many), sum(float(row["speedup"]) < 1 for row in many), min(float(row["speedup"]) for row in many)))
         for name in sorted({row["kernel"] for row in rows if is_peer(row)}):
             times = {(size(row), row["pattern"], row["dtype"]): float(row["time_us"]) for row in rows if row["kernel"] == name}
@@ -102,23 +123,98 @@ def sweep(path, rows):
                      for key in [(size(row), row["pattern"], row["dtype"])] if key in times]
             if pairs:
                 least = min(pairs, key=lambda pair: pair[0])
-                print("  against %s: %d cells, geomean %.3fx, least %.3fx (%s %s), %d under 1.2x, %d under 0.97x" % (
+                print("  - against %s: %d cells, geomean %.3fx, least %.3fx (%s %s), %d under 1.2x, %d under 0.97x" % (
                     name, len(pairs), geomean([pair[0] for pair in pairs]), least[0], ",".join(size(least[1])), least[1]["pattern"],
                     sum(pair[0] < 1.2 for pair in pairs), sum(pair[0] < 0.97 for pair in pairs)))
 
 
+ENOUGH = 8  # rows of a kernel, to fit its constant on
+
+
+def model(sweeps, paths):
+    """Errors of the stored predictions, and of constants fitted on one file for each kernel."""
+    files = {path: model_errors.read(path) for path in paths}
+    order = [path for path in sweeps if path in files] or paths
+    constants = model_errors.fit(files[order[0]])
+    fitted_on = dict.fromkeys(constants["efficiency"], order[0])
+    for path in order[1:]:
+        for kernel in sorted({row["kernel"] for row in files[path]} - set(fitted_on)):
+            own = [row for row in files[path] if row["kernel"] == kernel]
+            if len(own) >= ENOUGH:
+                model_errors.fit_kernel(own, kernel, constants)
+                fitted_on[kernel] = path
+
+    def predicted(row):
+        return model_errors.predict(row, constants) if row["kernel"] in fitted_on else row["stored"]
+
+    print("\n## The performance model\n\n\\|predicted / measured - 1\\|, median and 90th percentile: as stored, and with constants fitted on one "
+          "file (overlap %.2f and launch x %.2f on %s; a kernel's efficiency on the first file that holds %d rows of it, marked *; a kernel "
+          "without such a file keeps its own).\n" % (constants["overlap"], constants["launch"], base(order[0]), ENOUGH))
+    print("| file | kernel | rows | as stored | fitted |\n|---|---|---|---|---|")
+    for path, rows in files.items():
+        for kernel in [None] + sorted({row["kernel"] for row in rows}):
+            own = [row for row in rows if kernel in (None, row["kernel"])]
+            told = []
+            for how in (lambda row: row["stored"], predicted):
+                found = model_errors.errors(own, [how(row) for row in own])
+                told.append("%.1f%%, %.1f%%" % (100 * model_errors.quantile(found, 0.5), 100 * model_errors.quantile(found, 0.9)))
+            mark = "*" if fitted_on.get(kernel) == path else ""
+            print("| %s | %s%s | %d | %s |" % (base(path), kernel or "all", mark, len(own), " | ".join(told)))
+    held = [row for path, rows in files.items() for row in rows if fitted_on.get(row["kernel"], path) != path]
+    if held:
+        found = model_errors.errors(held, [predicted(row) for row in held])
+        print("\nRows of files that their kernel's constant was not fitted on: %d, median %.1f%%, 90th percentile %.1f%%." % (
+            len(held), 100 * model_errors.quantile(found, 0.5), 100 * model_errors.quantile(found, 0.9)))
+
+
+def picks(path):
+    cells = {}
+    for row in model_errors.read(path):
+        cells.setdefault(row["cell"], []).append((row["stored"], row["measured"], row["kernel"]))
+    cells = {cell: found for cell, found in cells.items() if len(found) > 1}
+    losses = {cell: min(found)[1] / min(time for _, time, _ in found) for cell, found in cells.items()}
+    if not losses:
+        return
+    print("\nPicks (%s, every kernel that applies): over %d problems the model's pick takes %.3fx of the quickest kernel's time in geomean." % (
+        base(path), len(losses), geomean(list(losses.values()))))
+    for cell, loss in sorted(losses.items(), key=lambda item: -item[1]):
+        if loss > 1.05:
+            best = min(cells[cell], key=lambda found: found[1])
+            print("- %s: %s picked, %s is %.2fx as fast" % (" ".join(cell), min(cells[cell])[2], best[2], loss))
+
+
 def main():
-    if len(sys.argv) < 3 or sys.argv[1].startswith("-"):
-        print(__doc__)
-        return 2
-    for path, goal in ((sys.argv[1], fp32_goal), (sys.argv[2], f16_goal)):
+    parser = argparse.ArgumentParser()
+    for name in ("--fp32", "--f16", "--mma", "--picks"):
+        parser.add_argument(name)
+    parser.add_argument("--sweep", nargs="*", default=[])
+    given = parser.parse_args()
+    paths = [path for path in [given.fp32, given.f16, given.mma] + given.sweep if path]
+    if not paths:
+        parser.error("no file")
+    all_rows = [row for path in paths for row in read(path)]
+    print("# Results on an %s\n\nMade by `bench/goals_table.py` of the CSV files beside it. Driver %s, power limit %s W, cold L2, random data, "
+          "medians; commits %s. `of dense` is against the quickest of cuBLAS and cuBLASLt in the same rounds, `of peers` is the peer's time over "
+          "ours; clock and power are those of the moments in which the problem was timed." % (
+              info(all_rows[0], "model"), info(all_rows[0], "driver"), info(all_rows[0], "power_limit_w"),
+              ", ".join(sorted({row["commit"] for row in all_rows}))))
+    for path, goal in ((given.fp32, fp32_goal), (given.f16, f16_goal), (given.mma, lambda row: None)):
+        if not path:
+            continue
         rows = read(path)
-        head(path)
+        head("## " + base(path))
         for row in rows:
             if not is_peer(row) and row["speedup"]:
                 line(rows, row, goal(row))
-    for path in sys.argv[3:]:
+    if given.sweep:
+        print("\n## Whole shape files\n")
+    for path in given.sweep:
         sweep(path, read(path))
+    levelled = [path for path in paths if any("launch" in row["levels"] for row in model_errors.read(path))]
+    if levelled:
+        model(given.sweep, levelled)
+    if given.picks:
+        picks(given.picks)
     return 0
 
 

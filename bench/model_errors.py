@@ -51,6 +51,16 @@ def quantile(values, share):
     return values[min(len(values) - 1, int(share * len(values)))] if values else math.nan
 
 
+def fit_kernel(own, kernel, constants):
+    """Sets the kernel's efficiency to what fits these rows of it best; returns what is left."""
+    losses = []
+    for step in range(40, 106):
+        constants["efficiency"][kernel] = step / 100
+        losses.append((sum(abs(math.log(predict(row, constants) / row["measured"])) for row in own), step / 100))
+    loss, constants["efficiency"][kernel] = min(losses)
+    return loss
+
+
 def fit(rows):
     """A grid: the sum of absolute logarithms is neither smooth nor convex, and there are few constants."""
     kernels = sorted({row["kernel"] for row in rows})
@@ -58,15 +68,7 @@ def fit(rows):
     for overlap in [0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5]:
         for launch in [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5]:
             constants = {"overlap": overlap, "launch": launch, "efficiency": {}}
-            total = 0.0
-            for kernel in kernels:
-                own = [row for row in rows if row["kernel"] == kernel]
-                losses = []
-                for step in range(40, 106):
-                    constants["efficiency"][kernel] = step / 100
-                    losses.append((sum(abs(math.log(predict(row, constants) / row["measured"])) for row in own), step / 100))
-                loss, constants["efficiency"][kernel] = min(losses)
-                total += loss
+            total = sum(fit_kernel([row for row in rows if row["kernel"] == kernel], kernel, constants) for kernel in kernels)
             if best is None or total < best[0]:
                 best = (total, constants)
     return best[1]
