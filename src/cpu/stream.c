@@ -32,6 +32,8 @@
 
 /* Rows in a work item, a power of two: over so many the block of X is used again. */
 enum { MOST_ITEM_ROWS = 256, LEAST_ITEM_ROWS = 32 };
+/* Parts that the tiles of a panel are cut into at most, so that threads have enough to share out. */
+enum { MOST_TOKEN_PARTS = 4 };
 /* Columns are 16-bit numbers within a block. */
 enum { MOST_BLOCK_COLUMNS = 65536 };
 /* Strips with common columns that pay for bringing these to the first-level cache. */
@@ -122,13 +124,36 @@ static bool by_tokens(const lac_problem *problem)
                                  LAC_CPU_STREAM_CACHES);
 }
 
-/* Four items for each thread at least, so that they end together; where threads share out the tokens, as few as possible. */
+/* Items that the threads can share out: four for each at least, so that they end together. */
+static int64_t least_items(const lac_problem *problem) { return 4 * (int64_t)problem->options.threads; }
+
+/* Tiles of the largest panel. */
+static int64_t panel_tiles(const lac_problem *problem)
+{
+    int64_t tiles, vectors;
+    widest(problem, smaller(problem->m, lac_cpu_panel_tokens(problem->m)), &tiles, &vectors);
+    return tiles;
+}
+
+/* The more rows an item has, the more often its block of X is used; so where threads are many, items are cut by tiles first,
+ * each of which reads the item's part of W again, from the third-level cache. Where threads share out the tokens, as few
+ * items as possible. */
 static int64_t item_rows(const lac_problem *problem)
 {
-    int64_t rows = MOST_ITEM_ROWS, n = problem->weight->geometry.n, items = 4 * (int64_t)problem->options.threads;
-    if (by_tokens(problem)) items = 2;
+    int64_t rows = MOST_ITEM_ROWS, n = problem->weight->geometry.n, items = least_items(problem);
+    if (by_tokens(problem))
+        items = 2;
+    else
+        items = ceil_divide(items, smaller(panel_tiles(problem), MOST_TOKEN_PARTS));
     while (rows > LEAST_ITEM_ROWS && n < items * rows) rows /= 2;
     return rows;
+}
+
+/* Parts of a panel's tiles, an item of each. */
+static int64_t token_parts(const lac_problem *problem)
+{
+    int64_t items = ceil_divide(problem->weight->geometry.n, item_rows(problem));
+    return items >= least_items(problem) ? 1 : smaller(panel_tiles(problem), ceil_divide(least_items(problem), items));
 }
 
 /* Strips of the group of rows that begins at `first_row`. */
@@ -408,6 +433,7 @@ typedef struct item {
     const lac_call *call;
     const lac_cpu_panel *tokens;
     int64_t number, first, last;
+    int64_t first_tile, last_tile;
     float *sums; /* [tile][row][token of the tile] */
 } item;
 
@@ -416,26 +442,46 @@ static float *sums_of(const item *it, int64_t first_token)
     return it->sums + first_token * it->state->item_strips * it->state->rows;
 }
 
+/* The activations of block `b` for the tile at `first_token`. */
+static const float *block_of(const item *it, int64_t b, int64_t first_token)
+{
+    return it->tokens->packed + first_token * it->problem->weight->geometry.k +
+           b * it->state->block_columns * lac_cpu_tile_at(it->tokens, first_token);
+}
+
+/* Asks for the block of X that follows block `b` of tile `tile`. Rows that share their columns need but some of its columns, and
+ * asking for all of them cost more than it saved. */
+static void ask_for_next(const item *it, int64_t b, int64_t tile, lac_cpu_stream_call *call)
+{
+    const stream_state *s = it->state;
+    const int64_t k = it->problem->weight->geometry.k;
+    if (++tile == it->last_tile) tile = it->first_tile, ++b;
+    if (b == s->blocks || s->rows == 4) return;
+    int64_t first_token = lac_cpu_tile_first(it->tokens, tile);
+    int64_t columns = smaller(s->block_columns, k - b * s->block_columns);
+    call->next = (const char *)block_of(it, b, first_token);
+    call->next_bytes = columns * lac_cpu_tile_at(it->tokens, first_token) * (int64_t)sizeof(float);
+}
+
 static void multiply_item(const item *it)
 {
     const stream_state *s = it->state;
     const lac_cpu_unit *unit = it->problem->kernel->config;
-    const int64_t k = it->problem->weight->geometry.k;
     const bool runs_on = s->group_rows % s->rows == 0 || s->group_rows >= it->problem->weight->geometry.n; /* no padded rows */
     for (int64_t b = 0; b < s->blocks; ++b) {
         place first = s->first[b * s->items + it->number];
-        for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) {
+        for (int64_t tile = it->first_tile; tile < it->last_tile; ++tile) {
             int64_t first_token = lac_cpu_tile_first(it->tokens, tile);
-            int width = lac_cpu_tile_at(it->tokens, first_token);
             lac_cpu_stream_call call = {.rows = s->rows,
-                                        .vectors = width / unit->lanes,
+                                        .vectors = lac_cpu_tile_at(it->tokens, first_token) / unit->lanes,
                                         .fresh = b == 0,
                                         .strips = it->last - it->first,
                                         .counts = s->counts + b * s->strips + it->first,
                                         .columns = s->columns + first.column,
                                         .values = s->values + first.slot * s->rows,
-                                        .packed = it->tokens->packed + first_token * k + b * s->block_columns * width,
+                                        .packed = block_of(it, b, first_token),
                                         .sums = sums_of(it, first_token)};
+            ask_for_next(it, b, tile, &call);
             if (b == s->blocks - 1 && runs_on && !it->tokens->asked)
                 call.ahead = lac_cpu_finish_region(it->problem, it->call, it->tokens, first_token, it->first * s->rows,
                                                    it->last * s->rows);
@@ -473,7 +519,7 @@ static void run_item(item *it)
     it->first = it->number * it->state->item_strips;
     it->last = lac_smaller(it->first + it->state->item_strips, it->state->strips);
     multiply_item(it);
-    for (int64_t tile = 0; tile < it->tokens->tiles; ++tile) finish_item(it, lac_cpu_tile_first(it->tokens, tile));
+    for (int64_t tile = it->first_tile; tile < it->last_tile; ++tile) finish_item(it, lac_cpu_tile_first(it->tokens, tile));
 }
 
 /* All of W against the tiles of all tokens, each thread its own tiles. */
@@ -491,7 +537,8 @@ static void run_by_tokens(const lac_problem *problem, const stream_state *s, con
         float *sums = (float *)(void *)(own + lac_cpu_tile_bytes(problem, all.tile));
         lac_cpu_pack(problem->kernel->config, problem, call, &tokens);
         for (int64_t i = 0; i < s->items; ++i) {
-            item it = {.state = s, .problem = problem, .call = call, .tokens = &tokens, .number = i, .sums = sums};
+            item it = {
+                .state = s, .problem = problem, .call = call, .tokens = &tokens, .number = i, .last_tile = 1, .sums = sums};
             lac_cpu_ask_ahead(problem, call, &all, tile + threads, i, s->items);
             run_item(&it);
         }
@@ -514,7 +561,7 @@ lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque
     }
     for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(problem->m)) {
         lac_cpu_panel tokens = panel_at(problem, call, first);
-        const int64_t pieces = lac_cpu_strips(problem, &tokens);
+        const int64_t pieces = lac_cpu_strips(problem, &tokens), parts = smaller(token_parts(problem), tokens.tiles);
         if (aside_bytes(problem)) tokens.aside = (float *)(void *)aside;
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
@@ -522,8 +569,10 @@ lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque
             LAC_OMP(omp for schedule(static))
             for (int64_t piece = 0; piece < pieces; ++piece) lac_cpu_pack_strip(unit, problem, call, &tokens, piece);
             LAC_OMP(omp for schedule(dynamic))
-            for (int64_t i = 0; i < s->items; ++i) {
-                item it = {.state = s, .problem = problem, .call = call, .tokens = &tokens, .number = i, .sums = sums};
+            for (int64_t i = 0; i < s->items * parts; ++i) {
+                item it = {.state = s, .problem = problem, .call = call, .tokens = &tokens, .number = i / parts, .sums = sums};
+                it.first_tile = tokens.tiles * (i % parts) / parts;
+                it.last_tile = tokens.tiles * (i % parts + 1) / parts;
                 run_item(&it);
             }
             if (tokens.aside) {

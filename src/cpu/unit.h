@@ -56,6 +56,8 @@ typedef struct lac_cpu_stream_call {
     const float *packed;                /* [columns of the block][vectors * lanes]                 */
     float *sums;                        /* [strips][rows][vectors * lanes]                         */
     lac_cpu_region ahead;               /* asked for on the way, to be written soon                */
+    const char *next;                   /* the `packed` of the next call, asked for on the way     */
+    int64_t next_bytes;
 } lac_cpu_stream_call;
 
 /* Dataflow "expand": one row of W against a few tokens, columns along the vector.
