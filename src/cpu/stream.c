@@ -131,7 +131,7 @@ static int64_t least_items(const lac_problem *problem) { return 4 * (int64_t)pro
 static int64_t panel_tiles(const lac_problem *problem)
 {
     int64_t tiles, vectors;
-    widest(problem, smaller(problem->m, lac_cpu_panel_tokens(problem->m)), &tiles, &vectors);
+    widest(problem, lac_smaller(problem->m, lac_cpu_panel_tokens(problem->m)), &tiles, &vectors);
     return tiles;
 }
 
@@ -144,7 +144,7 @@ static int64_t item_rows(const lac_problem *problem)
     if (by_tokens(problem))
         items = 2;
     else
-        items = ceil_divide(items, smaller(panel_tiles(problem), MOST_TOKEN_PARTS));
+        items = lac_ceil_divide(items, lac_smaller(panel_tiles(problem), MOST_TOKEN_PARTS));
     while (rows > LEAST_ITEM_ROWS && n < items * rows) rows /= 2;
     return rows;
 }
@@ -152,8 +152,8 @@ static int64_t item_rows(const lac_problem *problem)
 /* Parts of a panel's tiles, an item of each. */
 static int64_t token_parts(const lac_problem *problem)
 {
-    int64_t items = ceil_divide(problem->weight->geometry.n, item_rows(problem));
-    return items >= least_items(problem) ? 1 : smaller(panel_tiles(problem), ceil_divide(least_items(problem), items));
+    int64_t items = lac_ceil_divide(problem->weight->geometry.n, item_rows(problem));
+    return items >= least_items(problem) ? 1 : lac_smaller(panel_tiles(problem), lac_ceil_divide(least_items(problem), items));
 }
 
 /* Strips of the group of rows that begins at `first_row`. */
@@ -458,7 +458,7 @@ static void ask_for_next(const item *it, int64_t b, int64_t tile, lac_cpu_stream
     if (++tile == it->last_tile) tile = it->first_tile, ++b;
     if (b == s->blocks || s->rows == 4) return;
     int64_t first_token = lac_cpu_tile_first(it->tokens, tile);
-    int64_t columns = smaller(s->block_columns, k - b * s->block_columns);
+    int64_t columns = lac_smaller(s->block_columns, k - b * s->block_columns);
     call->next = (const char *)block_of(it, b, first_token);
     call->next_bytes = columns * lac_cpu_tile_at(it->tokens, first_token) * (int64_t)sizeof(float);
 }
@@ -561,7 +561,7 @@ lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *opaque
     }
     for (int64_t first = 0; first < problem->m; first += lac_cpu_panel_tokens(problem->m)) {
         lac_cpu_panel tokens = panel_at(problem, call, first);
-        const int64_t pieces = lac_cpu_strips(problem, &tokens), parts = smaller(token_parts(problem), tokens.tiles);
+        const int64_t pieces = lac_cpu_strips(problem, &tokens), parts = lac_smaller(token_parts(problem), tokens.tiles);
         if (aside_bytes(problem)) tokens.aside = (float *)(void *)aside;
         LAC_OMP(omp parallel num_threads(threads) if (threads > 1))
         {
