@@ -5,7 +5,7 @@
 #include <string.h>
 
 typedef struct prune_settings {
-    const char *in, *out, *calibration;
+    const char *in, *out, *calibration, *device;
     cli_pattern pattern;
     cli_list include, exclude;
     int score, method, permute, transposable, encoding, saturate, dense, force, restart, dry_run, all, progress, json;
@@ -79,6 +79,11 @@ static const cli_option options[] = {
      .type = CLI_TYPE_NUMBER,
      .offset = offsetof(prune_settings, damping),
      .help = "For obs and fisher: what is added to the moments of the inputs, as a share of their mean; 0.01 unless said."},
+    {.name = "device",
+     .argument = "NAME",
+     .type = CLI_TYPE_TEXT,
+     .offset = offsetof(prune_settings, device),
+     .help = "For obs: a GPU, such as cuda:0, that does the large products by cuBLAS."},
     {.name = "permute",
      .argument = "WHAT",
      .type = CLI_TYPE_CHOICE,
@@ -233,10 +238,14 @@ static int prune_for_real(pruner *p)
     options.compress.overflow = s->saturate ? LAC_OVERFLOW_SATURATE : LAC_OVERFLOW_ERROR;
     options.keep_dense = s->dense;
     options.resume = s->restart ? LAC_RESUME_RESTART : LAC_RESUME_YES;
+    lac_device *device = NULL;
+    if (s->device && lac_device_open(s->device, &device)) return cli_fail(NULL, NULL, LAC_STATUS_DEVICE);
+    options.prune.device = device;
     cli_interrupt_catch();
     cli_progress_start(&p->progress, s->progress);
     lac_status status = lac_checkpoint_prune(s->in, s->out, &options);
     cli_progress_finish(&p->progress);
+    lac_device_close(device);
     if (status == LAC_STATUS_OK) return CLI_EXIT_OK;
     if (status == LAC_STATUS_CANCELLED) {
         cli_error(s->out, NULL, "stopped after %zu tensors; the same command goes on from there", p->count);
@@ -416,6 +425,10 @@ static int run(const void *given)
     }
     if (s->damping < 0 || (s->damping > 0 && s->method < LAC_METHOD_OBS)) {
         cli_error(NULL, NULL, "--damping is %g; it must be positive, and goes with --method obs or fisher", s->damping);
+        return CLI_EXIT_USAGE;
+    }
+    if (s->device && s->method != LAC_METHOD_OBS) {
+        cli_error(NULL, NULL, "--device is '%s'; it goes with --method obs", s->device);
         return CLI_EXIT_USAGE;
     }
     double started = cli_seconds();

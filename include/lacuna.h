@@ -225,6 +225,8 @@ typedef struct lac_gradients {
     int64_t samples;
 } lac_gradients;
 
+typedef struct lac_device lac_device; /* a CPU or a GPU, opened once: see below */
+
 typedef struct lac_prune_options {
     size_t size;
     lac_score score; /* MAGNITUDE and WANDA */
@@ -237,6 +239,7 @@ typedef struct lac_prune_options {
     const lac_gradients *gradients;     /* FISHER needs them                                                          */
     int32_t transposable;               /* 1, for N:M with MAGNITUDE and WANDA: N of M along columns too, for training; n and k
                              multiples of M. The best choice of all that do                                           */
+    const lac_device *device; /* OBS: a GPU that does the large products, with cuBLAS; NULL, or a CPU: the CPU does them     */
 } lac_prune_options;
 
 /* An order of rows or columns goes into the mask, and from there into the weight; kernels undo it as they read X and write
@@ -483,7 +486,6 @@ LAC_API lac_status lac_checkpoint_prune(const char *in, const char *out, const l
 
 /* ---------------------------------------------------------------- devices */
 
-typedef struct lac_device lac_device; /* a CPU or a GPU, opened once */
 
 typedef enum lac_device_kind { LAC_DEVICE_KIND_CPU = 1, LAC_DEVICE_KIND_CUDA = 2 } lac_device_kind;
 

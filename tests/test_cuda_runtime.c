@@ -109,8 +109,8 @@ static void devices_are_described(void **state)
     assert_string_equal(info.name, "cuda:1");
     assert_status(lac_device_probe(3, &info), LAC_STATUS_NOT_FOUND);
 
-    static const char *const names[] = {"libcuda", "libnvrtc", "kernel cache"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const names[] = {"libcuda", "libnvrtc", "kernel cache", "libcublas"};
+    for (size_t i = 0; i < 4; i++) {
         lac_component_info component = {.size = sizeof component};
         assert_ok(lac_component_probe(i, &component));
         assert_string_equal(component.name, names[i]);
@@ -119,7 +119,7 @@ static void devices_are_described(void **state)
         if (i < 2) assert_string_equal(component.version, "13.0");
     }
     lac_component_info none = {.size = sizeof none};
-    assert_status(lac_component_probe(3, &none), LAC_STATUS_NOT_FOUND);
+    assert_status(lac_component_probe(4, &none), LAC_STATUS_NOT_FOUND);
 }
 
 static void a_device_is_the_primary_context_and_nothing_else(void **state)
@@ -461,6 +461,7 @@ int main(void)
 {
     setenv("LAC_CUDA_LIBRARY", FAKE_CUDA, 1);
     setenv("LAC_NVRTC_LIBRARY", FAKE_NVRTC, 1);
+    setenv("LAC_CUBLAS_LIBRARY", FAKE_CUBLAS, 1);
     setenv("LAC_CACHE_DIR", test_path("cache"), 1);
     test_allocator_install();
     const struct CMUnitTest tests[] = {

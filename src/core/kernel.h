@@ -40,6 +40,8 @@ struct lac_device_ops {
     lac_status (*time)(const lac_device *device, lac_work_fn work, void *user, int repeats, double *seconds);
     /* The index-th thing that it looks for on the machine; NULL: none. */
     lac_status (*component)(size_t index, lac_component_info *info);
+    /* Products of large matrices in its memory, for pruning; NULL: none. */
+    const struct lac_linear_ops *linear;
 };
 
 /* A problem: everything a kernel is chosen by. All options are resolved: no defaults are left. */

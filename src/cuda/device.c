@@ -10,6 +10,7 @@
 #include "core/status.h"
 #include "cuda/backend.h"
 #include "cuda/cache.h"
+#include "cuda/cublas.h"
 #include "cuda/nvrtc.h"
 #include "cuda/state.h"
 
@@ -104,9 +105,11 @@ static lac_status probe(size_t index, lac_device_info *info)
 
 static lac_status component(size_t index, lac_component_info *info)
 {
-    void (*const describe[])(lac_component_info *) = {lac_cuda_driver_describe, lac_nvrtc_describe, lac_cache_describe};
+    void (*const describe[])(lac_component_info *) = {lac_cuda_driver_describe, lac_nvrtc_describe, lac_cache_describe,
+                                                      lac_cublas_describe};
     if (index >= sizeof describe / sizeof *describe)
-        return lac_fail(LAC_STATUS_NOT_FOUND, "index is %zu; there are three components of CUDA", index);
+        return lac_fail(LAC_STATUS_NOT_FOUND, "index is %zu; there are %zu components of CUDA", index,
+                        sizeof describe / sizeof *describe);
     describe[index](info);
     return LAC_STATUS_OK;
 }
@@ -278,4 +281,5 @@ const lac_device_ops lac_cuda_device_ops = {.kind = LAC_DEVICE_KIND_CUDA,
                                             .download = lac_cuda_block_download,
                                             .synchronize = lac_cuda_synchronize,
                                             .time = lac_cuda_time,
-                                            .component = component};
+                                            .component = component,
+                                            .linear = &lac_cublas_linear_ops};

@@ -6,17 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* C[rows][cols] += alpha * op(A) * op(B), op(A) of rows x depth and op(B) of depth x cols, where op turns a matrix round
- * when its flag says so. `threads` as in lac_parallel_threads; OpenBLAS takes as many as it was told to. */
-typedef struct lac_product {
-    bool turn_a, turn_b;
-    int64_t rows, cols, depth;
-    float alpha;
-    const float *a, *b;
-    float *c;
-    int64_t lda, ldb, ldc;
-    int threads;
-} lac_product;
+#include "core/linear.h"
 
 void lac_linear_multiply(const lac_product *product);
 

@@ -13,12 +13,14 @@
 
 #include "core/arithmetic.h"
 #include "core/dtype.h"
+#include "core/kernel.h"
 #include "core/matrix.h"
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "core/status.h"
 #include "prune/calibration.h"
 #include "prune/linear.h"
+#include "prune/obs_device.h"
 #include "prune/prune.h"
 
 /* Columns whose changes are passed on to all later ones by one product. */
@@ -29,9 +31,29 @@ enum { TASK_ROWS = 8 };
 
 /* ---------------------------------------------------------------- the factor */
 
-static lac_status factor_moments(const lac_calibration *calibration, double damping, int threads, float *u, float *scratch)
+/* u of the moments with `added` on their diagonal; *pivot = k, or the input whose pivot was not positive. */
+static void factor_here(const lac_calibration *calibration, float added, int threads, float *u, float *scratch, int64_t *pivot)
 {
     int64_t k = calibration->k, elements = k * k;
+    *pivot = k;
+    for (int64_t i = 0; i < elements; i++) u[i] = calibration->moments[elements - 1 - i];
+    for (int64_t c = 0; c < k; c++) u[c * k + c] += added;
+    int64_t done = lac_linear_cholesky(u, k, threads);
+    if (done < k) {
+        *pivot = k - 1 - done;
+        return;
+    }
+    lac_linear_invert_lower(u, k, scratch, threads);
+    for (int64_t i = 0, j = elements - 1; i < j; i++, j--) {
+        float kept = u[i];
+        u[i] = u[j], u[j] = kept;
+    }
+}
+
+static lac_status factor_moments(const lac_calibration *calibration, double damping, lac_obs_device *gpu, int threads, float *u,
+                                 float *scratch)
+{
+    int64_t k = calibration->k;
     double mean = 0;
     for (int64_t c = 0; c < k; c++) mean += calibration->moments[c * k + c];
     mean /= (double)k;
@@ -44,21 +66,17 @@ static lac_status factor_moments(const lac_calibration *calibration, double damp
                 "calibration: %lld samples for %lld inputs; the damping of %g decides where they say nothing",
                 (long long)calibration->samples, (long long)k, damping);
     for (int attempt = 0; attempt < ATTEMPTS; attempt++, damping *= 10) {
-        for (int64_t i = 0; i < elements; i++) u[i] = calibration->moments[elements - 1 - i];
-        for (int64_t c = 0; c < k; c++) u[c * k + c] += (float)(damping * mean);
-        int64_t pivot = lac_linear_cholesky(u, k, threads);
-        if (pivot < k) {
-            lac_log(LAC_LOG_LEVEL_WARNING,
-                    "calibration: with a damping of %g the moments are singular at input %lld; ten times as much is tried",
-                    damping, (long long)(k - 1 - pivot));
-            continue;
-        }
-        lac_linear_invert_lower(u, k, scratch, threads);
-        for (int64_t i = 0, j = elements - 1; i < j; i++, j--) {
-            float kept = u[i];
-            u[i] = u[j], u[j] = kept;
-        }
-        return LAC_STATUS_OK;
+        int64_t pivot = k;
+        float added = (float)(damping * mean);
+        lac_status status = LAC_STATUS_OK;
+        if (gpu)
+            status = lac_obs_device_factor(gpu, calibration->moments, added, u, &pivot);
+        else
+            factor_here(calibration, added, threads, u, scratch, &pivot);
+        if (status != LAC_STATUS_OK || pivot == k) return status;
+        lac_log(LAC_LOG_LEVEL_WARNING,
+                "calibration: with a damping of %g the moments are singular at input %lld; ten times as much is tried", damping,
+                (long long)pivot);
     }
     return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "calibration: its moments are singular even with a damping of %g",
                     damping / 10);
@@ -139,22 +157,46 @@ static void correct_step(lac_obs *obs, int64_t first, int64_t count, int64_t blo
     lac_parallel_for_each(tasks, (int)lac_smaller(obs->threads, tasks), correct_rows, &s);
 }
 
+/* Passes what a block changed on to all columns after it. */
+static lac_status pass_on(lac_obs *obs, lac_obs_device *gpu, int64_t first, int64_t end, const float *changes)
+{
+    if (gpu) return lac_obs_device_pass_on(gpu, first, end, changes);
+    lac_product later = {.rows = obs->n,
+                         .cols = obs->k - end,
+                         .depth = end - first,
+                         .alpha = -1,
+                         .a = changes,
+                         .lda = BLOCK,
+                         .b = obs->u + first * obs->k + end,
+                         .ldb = obs->k,
+                         .c = obs->w + end,
+                         .ldc = obs->k,
+                         .threads = obs->threads};
+    lac_linear_multiply(&later);
+    return LAC_STATUS_OK;
+}
+
 /* All columns, from left to right. A block begins where a group does, so that a group is chosen by weights that know of all changes
  * before it; several small groups share a block, a large one has several. */
-static lac_status sweep(lac_obs *obs, float *changes)
+static lac_status sweep(lac_obs *obs, lac_obs_device *gpu, float *changes)
 {
     const lac_geometry *g = &obs->geometry;
     int64_t group = g->is_free ? 0 : g->group_m * g->unit_k;
     int64_t span = group == 0 || group > BLOCK ? BLOCK : BLOCK / group * group;
     int64_t step = group > 0 && group <= LAC_OBS_STEP_MOST ? group : LAC_OBS_STEP_FREE;
     int64_t selected = g->is_free ? obs->k : 0; /* columns whose mask is known */
-    for (int64_t first = 0, end; first < obs->k; first = end) {
+    lac_status status = gpu ? lac_obs_device_begin(gpu, obs->w) : LAC_STATUS_OK;
+    for (int64_t first = 0, end; first < obs->k && status == LAC_STATUS_OK; first = end) {
         end = lac_smaller(first + span, obs->k);
         if (group > BLOCK) end = lac_smaller(end, (first / group + 1) * group);
-        for (int64_t c = first, next; c < end; c = next) {
+        if (gpu) { /* a group that is chosen here may be wider than the block */
+            int64_t seen = first < selected ? end : lac_smaller(first + (group > span ? group : span), obs->k);
+            status = lac_obs_device_fetch(gpu, first, seen - first, obs->threads, obs->w);
+        }
+        for (int64_t c = first, next; c < end && status == LAC_STATUS_OK; c = next) {
             if (c >= selected) {
                 int64_t wide = lac_smaller(group, obs->k - c);
-                lac_status status = lac_obs_select_group(obs, c, wide);
+                status = lac_obs_select_group(obs, c, wide);
                 if (status != LAC_STATUS_OK) return status;
                 selected = c + wide;
             }
@@ -162,20 +204,9 @@ static lac_status sweep(lac_obs *obs, float *changes)
             if (g->is_free) lac_obs_select_step(obs, c, next - c);
             correct_step(obs, c, next - c, first, end, changes);
         }
-        lac_product later = {.rows = obs->n,
-                             .cols = obs->k - end,
-                             .depth = end - first,
-                             .alpha = -1,
-                             .a = changes,
-                             .lda = BLOCK,
-                             .b = obs->u + first * obs->k + end,
-                             .ldb = obs->k,
-                             .c = obs->w + end,
-                             .ldc = obs->k,
-                             .threads = obs->threads};
-        lac_linear_multiply(&later);
+        if (status == LAC_STATUS_OK) status = pass_on(obs, gpu, first, end, changes);
     }
-    return LAC_STATUS_OK;
+    return status;
 }
 
 /* ---------------------------------------------------------------- the whole */
@@ -230,10 +261,15 @@ static lac_status reserve(const char *what, int64_t rows, int64_t cols, size_t e
     return LAC_STATUS_OK;
 }
 
+static int64_t widest_group(const lac_geometry *g)
+{
+    return g->is_free ? 0 : lac_smaller((int64_t)g->group_m * g->unit_k, g->k);
+}
+
 static lac_status reserve_all(const lac_obs *obs, obs_memory *m)
 {
     const lac_geometry *g = &obs->geometry;
-    int64_t wide = g->is_free ? g->k : lac_smaller((int64_t)g->group_m * g->unit_k, g->k);
+    int64_t wide = g->is_free ? g->k : widest_group(g);
     lac_status status = reserve("the weights", g->n, g->k, sizeof(float), &m->w);
     if (status == LAC_STATUS_OK) status = reserve("the factor of the moments", g->k, g->k, sizeof(float), &m->u);
     if (status == LAC_STATUS_OK) status = reserve("scores", g->n, wide, sizeof(float), &m->scores);
@@ -245,22 +281,28 @@ static lac_status reserve_all(const lac_obs *obs, obs_memory *m)
     return status;
 }
 
-lac_status lac_prune_obs(const lac_prune_job *job, const lac_calibration *calibration, double damping,
-                         const lac_matrix *corrected, lac_mask **out)
+lac_status lac_prune_obs(const lac_prune_job *job, const lac_prune_options *options, const lac_matrix *corrected,
+                         lac_mask **out)
 {
     const lac_matrix *dense = &job->source.matrix;
     lac_obs obs = {.n = dense->rows, .k = dense->cols, .pattern = job->pattern, .geometry = job->geometry};
     obs_memory memory = {0};
+    lac_obs_device *gpu = NULL;
+    bool on_gpu = options->device && options->device->info.kind == LAC_DEVICE_KIND_CUDA;
     obs.threads = lac_parallel_threads(job->threads, obs.n);
     obs.scratch_count = lac_obs_select_scratch(&obs.geometry);
     if (obs.scratch_count < LAC_OBS_STEP_MOST * LAC_OBS_STEP_MOST) obs.scratch_count = LAC_OBS_STEP_MOST * LAC_OBS_STEP_MOST;
     lac_status status = reserve_all(&obs, &memory);
     if (status == LAC_STATUS_OK) status = lac_mask_create(obs.n, obs.k, &obs.pattern, &obs.mask);
     if (status == LAC_STATUS_OK) status = read_weights(dense, memory.w);
-    if (status == LAC_STATUS_OK) status = factor_moments(calibration, damping, obs.threads, memory.u, memory.scratch);
+    if (status == LAC_STATUS_OK && on_gpu && obs.n > 0 && obs.k > 0)
+        status = lac_obs_device_open(options->device, obs.n, obs.k, BLOCK, widest_group(&obs.geometry), &gpu);
+    if (status == LAC_STATUS_OK)
+        status = factor_moments(options->calibration, options->damping, gpu, obs.threads, memory.u, memory.scratch);
     obs.w = memory.w, obs.u = memory.u, obs.scores = memory.scores, obs.scratch = memory.threads, obs.inverse = memory.inverse;
     if (status == LAC_STATUS_OK && obs.geometry.is_free) status = lac_obs_select_all(&obs);
-    if (status == LAC_STATUS_OK) status = sweep(&obs, memory.changes);
+    if (status == LAC_STATUS_OK) status = sweep(&obs, gpu, memory.changes);
+    lac_obs_device_close(gpu);
     if (status == LAC_STATUS_OK) status = check_range(&obs, corrected->dtype);
     if (status == LAC_STATUS_OK)
         for (int64_t r = 0; r < obs.n; r++)

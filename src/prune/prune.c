@@ -3,6 +3,7 @@
 #include "prune/prune.h"
 
 #include "core/dtype.h"
+#include "core/kernel.h"
 #include "core/matrix.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -71,6 +72,8 @@ static lac_status resolve_options(const lac_prune_options *options, int64_t k, l
     if (o.transposable && (o.permute || o.method == LAC_METHOD_OBS || o.method == LAC_METHOD_FISHER))
         return lac_fail(LAC_STATUS_UNSUPPORTED,
                         "options: transposable goes with methods magnitude and wanda, and without permute");
+    if (o.device && o.device->info.kind != LAC_DEVICE_KIND_CPU && o.method != LAC_METHOD_OBS)
+        return lac_fail(LAC_STATUS_UNSUPPORTED, "options: device is %s; only method obs has work for it", o.device->info.name);
     if (o.permute_rounds == 0) o.permute_rounds = 100;
     if (o.score == LAC_SCORE_DEFAULT) o.score = LAC_SCORE_L2;
     if (o.method == LAC_METHOD_DEFAULT) o.method = LAC_METHOD_MAGNITUDE;
@@ -190,7 +193,7 @@ lac_status lac_prune_and_correct(const lac_matrix *dense, const lac_pattern *pat
         (target.dtype != matrix.dtype || target.layout != matrix.layout || target.ld != matrix.ld))
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "corrected lies on dense, but has another dtype, layout or ld");
     if (resolved.permute) return prune_permuted(&job, &matrix, &resolved, &target, out);
-    if (resolved.method == LAC_METHOD_OBS) return lac_prune_obs(&job, resolved.calibration, resolved.damping, &target, out);
+    if (resolved.method == LAC_METHOD_OBS) return lac_prune_obs(&job, &resolved, &target, out);
     if (resolved.method == LAC_METHOD_FISHER) return lac_prune_fisher(&job, resolved.gradients, resolved.damping, &target, out);
     lac_mask *mask = NULL;
     if (resolved.method == LAC_METHOD_WANDA)

@@ -45,8 +45,8 @@ lac_status lac_wanda_scale(const lac_matrix *dense, const lac_calibration *calib
 lac_status lac_prune_wanda(const lac_prune_job *job, const lac_calibration *calibration, lac_mask **out);
 
 /* Second order; `corrected` is resolved and receives what stays. */
-lac_status lac_prune_obs(const lac_prune_job *job, const lac_calibration *calibration, double damping,
-                         const lac_matrix *corrected, lac_mask **out);
+lac_status lac_prune_obs(const lac_prune_job *job, const lac_prune_options *options, const lac_matrix *corrected,
+                         lac_mask **out);
 
 /* The same by gradients. */
 lac_status lac_prune_fisher(const lac_prune_job *job, const lac_gradients *gradients, double damping,
