@@ -101,7 +101,7 @@ static void values_are_swizzled(void **state)
         }
 }
 
-enum { PAIRS = 3 }; /* beside the kinds */
+enum { PAIRS = 3, JOINED, EVERY, REACHED }; /* beside the kinds */
 
 typedef struct reader {
     const lac_gather_shape *shape;
@@ -168,7 +168,7 @@ static void check_shape(lac_device *target, const lac_weight *w, lac_gather_shap
     free(wanted);
 }
 
-/* The shape that the model chooses, and the same in pairs. */
+/* The shape that the model chooses, the same in pairs, and row groups joined, which every weight may be. */
 static void check_case(lac_device *target, const lac_weight *w, int64_t m, lac_gather_kind kind, int *reached)
 {
     lac_problem problem = {.device = target, .weight = w, .m = m};
@@ -178,26 +178,42 @@ static void check_case(lac_device *target, const lac_weight *w, int64_t m, lac_g
     if (!lac_gather_shape_make(&problem, kind, &shape, &cost)) return;
     check_shape(target, w, shape);
     reached[kind]++;
-    shape.paired = true;
     shape.cluster = shape.parts = 1;
     shape.tile_outputs = 128;
     shape.tile_tokens = shape.width = 256;
-    if (!lac_gather_shape_complete(&problem, &shape)) return;
-    check_shape(target, w, shape);
-    reached[PAIRS]++;
+    if (shape.joined) { /* each row group by itself, where it can be */
+        shape.joined = shape.every = false;
+        shape.height = w->geometry.unit_n;
+        shape.groups = w->geometry.row_groups;
+    }
+    shape.paired = w->pattern.family != LAC_FAMILY_ELEMENT && !(w->pattern.family == LAC_FAMILY_VNM && w->pattern.n <= 2);
+    if (shape.paired && lac_gather_shape_complete(&problem, &shape)) {
+        check_shape(target, w, shape);
+        reached[PAIRS]++;
+    }
+    shape.paired = false;
+    shape.joined = true;
+    shape.height = w->geometry.n;
+    shape.groups = 1;
+    for (int every = 0; every < 2 && kind == LAC_GATHER_DENSE; every++) {
+        shape.every = every;
+        if (!lac_gather_shape_complete(&problem, &shape)) continue;
+        check_shape(target, w, shape);
+        reached[every ? EVERY : JOINED]++;
+    }
 }
 
 static void stages_hold_the_weight(void **state)
 {
     (void)state;
     case_rng rng = {SEED};
-    int reached[PAIRS + 1] = {0};
+    int reached[REACHED] = {0};
     lac_device *target;
     print_message("seed %d\n", (int)SEED);
     ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
     for (int i = 0; i < CASES; i++) {
         lac_pattern p = case_pattern(&rng);
-        if (p.unit_n > 1) p.unit_n = (int32_t)(16 + case_below(&rng, 300));
+        if (p.unit_n > 1 && i % 3) p.unit_n = (int32_t)(16 + case_below(&rng, 300));
         if (i % 5 == 0) p = (lac_pattern){.family = LAC_FAMILY_ELEMENT, .unit_n = 1, .unit_k = 1, .n = 1 + i % 2, .m = 4};
         if (i % 5 == 1) p = (lac_pattern){.family = LAC_FAMILY_VNM, .unit_n = 16 << i % 4, .unit_k = 1, .n = 1 + i % 4, .m = 5};
         int64_t n = 1 + case_below(&rng, 400), k = 1 + case_below(&rng, 300);
@@ -219,9 +235,9 @@ static void stages_hold_the_weight(void **state)
         free(dense);
     }
     lac_device_close(target);
-    print_message("gathered dense %d (%d in pairs), gathered sparse %d, streamed %d\n", reached[0], reached[PAIRS], reached[1],
-                  reached[2]);
-    for (int i = 0; i <= PAIRS; i++) assert_true(reached[i] > 20);
+    print_message("gathered dense %d (%d in pairs), gathered sparse %d, streamed %d, joined %d and %d of all rows\n",
+                  reached[0], reached[PAIRS], reached[1], reached[2], reached[JOINED], reached[EVERY]);
+    for (int i = 0; i < REACHED; i++) assert_true(reached[i] > 20);
 }
 
 int main(void)

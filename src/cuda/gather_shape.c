@@ -7,7 +7,7 @@
 #include "core/dtype.h"
 #include "format/weight.h"
 
-enum { MOST_STAGES = 12, MOST_PARTS = 8, LEAST_HEIGHT = 16, BARRIER_BYTES = 1024, LEAST_BESIDE = 4 };
+enum { MOST_STAGES = 12, MOST_PARTS = 8, LEAST_HEIGHT = 16, BARRIER_BYTES = 1024, LEAST_BESIDE = 4, LEAST_ALONE = 64 };
 
 /* A tile's epilogue, which no copy hides, and the first stages of a block. */
 static const double TILE_SECONDS = 1.2e-6, FILL_SECONDS = 1.5e-6;
@@ -37,6 +37,7 @@ static bool quads_hold_two(const lac_geometry *g)
     return true;
 }
 
+/* Whether a tile is a row group's, or a part of one. */
 static bool takes(const lac_weight *w, lac_gather_kind kind)
 {
     const lac_geometry *g = &w->geometry;
@@ -44,6 +45,12 @@ static bool takes(const lac_weight *w, lac_gather_kind kind)
     bool halves = w->pattern.family == LAC_FAMILY_VNM && w->pattern.n <= 2;
     if (kind == LAC_GATHER_STREAM) return element && !g->is_free && quads_hold_two(g);
     return !element && halves == (kind == LAC_GATHER_SPARSE) && g->unit_n >= LEAST_HEIGHT;
+}
+
+/* Whether a tile may have what many row groups select, each output with zeros where only the others do. */
+static bool joins(const lac_weight *w, lac_gather_kind kind)
+{
+    return kind == LAC_GATHER_DENSE && w->geometry.unit_n < LEAST_ALONE && w->geometry.k > 0;
 }
 
 /* Whether the rows of X of every stage are neighbours, the first a multiple of how many they are. */
@@ -59,6 +66,16 @@ static int64_t rows_of(const lac_weight *w)
     if (w->pattern.family == LAC_FAMILY_ELEMENT) return lac_ceil_divide(g->k, 4) * 4;
     if (w->pattern.family == LAC_FAMILY_VNM) return g->groups * LAC_VNM_SELECTED;
     return g->selected * g->unit_k < g->k ? g->selected * g->unit_k : g->k;
+}
+
+/* Rows of X that a joined tile reads, as many as independent choices have. */
+static double joined_rows(const lac_weight *w, const lac_gather_shape *s)
+{
+    const lac_geometry *g = &w->geometry;
+    bool element = w->pattern.family == LAC_FAMILY_ELEMENT;
+    double one = element ? (double)(g->selected * g->unit_k) : (double)rows_of(w), k = (double)g->k;
+    double units = (double)lac_ceil_divide(s->tile_outputs, g->unit_n);
+    return s->every ? k : k * (1.0 - pow(fmax(0.0, 1.0 - one / k), units));
 }
 
 uint64_t lac_gather_turned_bytes(const lac_problem *problem)
@@ -82,7 +99,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     /* Rows of X that no row group selects are not read. */
     double k = (double)problem->weight->geometry.k,
            none = k > 0.0 ? fmax(0.0, 1.0 - (double)rows_of(problem->weight) / k) : 0.0;
-    double x_bytes = (double)problem->m * k * (1.0 - pow(none, (double)s->groups)) * 2.0;
+    double x_bytes = (double)problem->m * k * (s->joined ? 1.0 : 1.0 - pow(none, (double)s->groups)) * 2.0;
     double w_bytes = (double)s->output_tiles * s->usual_stages * own * lac_gather_w_stage(s);
     double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
     double partial = s->parts > 1 ? tiles * s->parts * s->tile_outputs * s->tile_tokens * 4.0 : 0.0;
@@ -124,13 +141,17 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     const lac_geometry *g = &problem->weight->geometry;
     int64_t rows = rows_of(problem->weight), both = 2 * rows < g->k ? 2 * rows : g->k;
     double density = g->k > 0 ? (double)rows / (double)g->k : 0.0;
-    s->boxes = s->kind == LAC_GATHER_DENSE && in_boxes(problem->weight, s->rows);
+    if (s->joined && s->paired) return false;
+    if (s->every && problem->weight->part[LAC_PART_COL_PERM].data) return false;
+    s->boxes = s->kind == LAC_GATHER_DENSE && (s->every || in_boxes(problem->weight, s->rows));
     if (s->paired && (s->kind != LAC_GATHER_DENSE || s->boxes || s->height > 64 || s->groups < 2)) return false;
     /* A cluster pays where X is shared, or where W is and the copies of X are bound by L2: elsewhere blocks lose more by waiting
      * for each other than they save. */
     if (s->cluster > 1 && s->kind != LAC_GATHER_STREAM && (s->boxes || s->tile_outputs > 64)) return false;
-    s->most_stages = lac_ceil_divide(s->paired ? both : rows, s->rows);
-    s->usual_stages = s->paired ? fmax(1.0, (double)g->k * density * (2.0 - density) / s->rows) : (double)s->most_stages;
+    s->most_stages = lac_ceil_divide(s->joined ? g->k : s->paired ? both : rows, s->rows);
+    s->usual_stages = s->joined   ? fmax(1.0, joined_rows(problem->weight, s) / s->rows)
+                      : s->paired ? fmax(1.0, (double)g->k * density * (2.0 - density) / s->rows)
+                                  : (double)s->most_stages;
     s->tiles_a_group = lac_ceil_divide(s->height, s->tile_outputs);
     s->output_tiles = s->paired ? lac_ceil_divide(s->groups, 2) : s->groups * s->tiles_a_group;
     s->token_tiles = lac_ceil_divide(problem->m, s->tile_tokens);
@@ -172,19 +193,27 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
                  {64, 128, 64, 0},   {128, 256, 256, 1}, {128, 128, 128, 1}, {256, 128, 128, 0}};
     const lac_weight *w = problem->weight;
     const lac_geometry *g = &w->geometry;
-    if (problem->m == 0 || g->n == 0 || !takes(w, kind)) return false;
+    if (problem->m == 0 || g->n == 0) return false;
     bool found = false, shared = w->pattern.family == LAC_FAMILY_ELEMENT;
-    lac_gather_shape shape = {.kind = kind, .rows = 64, .parts = 1};
-    shape.height = shared ? g->n : g->unit_n;
-    shape.groups = shared ? 1 : g->row_groups;
+    lac_gather_shape alone = {.kind = kind, .rows = 64, .parts = 1};
+    alone.height = shared ? g->n : g->unit_n;
+    alone.groups = shared ? 1 : g->row_groups;
+    lac_gather_shape joined = {.kind = kind, .rows = 64, .parts = 1, .height = g->n, .groups = 1, .joined = true};
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i)
         for (int cluster = 2; cluster >= 1; --cluster) {
-            shape.paired = tiles[i].paired;
-            shape.tile_outputs = tiles[i].outputs;
-            shape.tile_tokens = tiles[i].tokens;
-            shape.width = tiles[i].width;
-            shape.cluster = cluster;
-            consider(problem, shape, &found, out, cost);
+            lac_gather_shape *both[] = {&alone, &joined};
+            for (int j = 0; j < 2; ++j) {
+                both[j]->paired = tiles[i].paired;
+                both[j]->tile_outputs = tiles[i].outputs;
+                both[j]->tile_tokens = tiles[i].tokens;
+                both[j]->width = tiles[i].width;
+                both[j]->cluster = cluster;
+            }
+            if (takes(w, kind)) consider(problem, alone, &found, out, cost);
+            for (int every = 0; every < 2 && joins(w, kind) && !tiles[i].paired; ++every) {
+                joined.every = every;
+                consider(problem, joined, &found, out, cost);
+            }
         }
     return found;
 }

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -93,6 +94,26 @@ static slots select_columns(tiler *t, int64_t group)
     return s;
 }
 
+/* The columns of a tile that joins row groups: those that any output in [begin, end) reads, or all; ascending. */
+static slots join_columns(tiler *t, int64_t begin, int64_t end)
+{
+    const lac_geometry *g = &t->weight->geometry;
+    slots s = {0};
+    for (int64_t c = 0; c < g->k; ++c) t->slot_of[c] = t->shape->every ? 0 : -1;
+    for (int64_t group = begin / g->unit_n; group * g->unit_n < end && !t->shape->every; ++group) {
+        int64_t count = lac_weight_units(t->weight, group, t->units);
+        for (int64_t i = 0; i < count; ++i)
+            for (int64_t j = 0; j < lac_geometry_inputs(g, t->units[i]); ++j) t->slot_of[t->units[i] * g->unit_k + j] = 0;
+    }
+    for (int64_t c = 0; c < g->k; ++c)
+        if (t->slot_of[c] == 0) {
+            t->slot_of[c] = (int32_t)s.count;
+            t->columns[s.count++] = (int32_t)c;
+        }
+    s.first_end = s.second_begin = s.count;
+    return s;
+}
+
 static uint16_t bits_of(const lac_weight *w, float value)
 {
     return w->dtype == LAC_DTYPE_BF16 ? lac_f32_to_bf16(value) : lac_f32_to_f16(value);
@@ -159,7 +180,8 @@ static void fill_outputs(tiler *t, int64_t tile, int first, int end, int64_t beg
         }
         *place = (int32_t)(row_perm ? row_perm[stored] : stored);
         lac_weight_row before = row;
-        lac_weight_decode_row(t->weight, stored, r > first && !lac_gather_is_sparse(s) ? &before : NULL, t->units, &row);
+        bool shares = r > first && !lac_gather_is_sparse(s) && !s->joined;
+        lac_weight_decode_row(t->weight, stored, shares ? &before : NULL, t->units, &row);
         if (lac_gather_is_sparse(s))
             fill_sparse(t, &row, r, slot_count, stages);
         else
@@ -187,6 +209,19 @@ static uint8_t *begin_tile(const tiler *t, int64_t tile, const slots *selected, 
         index[i] = column < 0 ? 0 : col_perm ? (int32_t)col_perm[column] : column;
     }
     return stages;
+}
+
+/* Tiles that cut the outputs as they come, wherever a row group ends. */
+static void fill_joined(tiler *t, lac_gather_tiled *out)
+{
+    const lac_gather_shape *s = t->shape;
+    int64_t n = t->weight->geometry.n;
+    for (int64_t tile = 0; tile < s->output_tiles; ++tile) {
+        int64_t begin = tile * s->tile_outputs, end = lac_smaller(begin + s->tile_outputs, n);
+        slots selected = join_columns(t, begin, end);
+        uint8_t *stages = begin_tile(t, tile, &selected, out);
+        fill_outputs(t, tile, 0, s->tile_outputs, begin, end - begin, selected.count, stages, out);
+    }
 }
 
 static void fill(tiler *t, lac_gather_tiled *out)
@@ -251,7 +286,8 @@ lac_status lac_gather_tile(const lac_weight *weight, const lac_gather_shape *sha
     tiler t = {.weight = weight, .shape = shape};
     *out = (lac_gather_tiled){0};
     lac_status status = allocate_all(shape, &t, out);
-    if (!status) fill(&t, out);
+    if (!status && shape->joined) fill_joined(&t, out);
+    if (!status && !shape->joined) fill(&t, out);
     release_tiler(&t);
     if (status) {
         lac_gather_tiled_release(out);
