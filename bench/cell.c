@@ -251,7 +251,9 @@ static bench_status check_all(cell *all)
         char why[256];
         void *y = all->session->backend->landing(c->ring->y_bytes);
         if (!y) return failure(all, c->name, LAC_STATUS_OUT_OF_MEMORY);
-        if (call_into(all, c, y)) {
+        int failed = call_into(all, c, y);
+        bench_stage_end(all->session, BENCH_STAGE_CALL);
+        if (failed) {
             const char *trouble = all->session->backend->trouble();
             if (trouble) { /* a GPU does not come back from that */
                 bench_say(all->session, "%s: %s: %s", all->what, c->name, trouble);
@@ -264,6 +266,7 @@ static bench_status check_all(cell *all)
             c->digest = digest(y, c->ring->y_bytes);
             i++;
         }
+        bench_stage_end(all->session, BENCH_STAGE_CHECK);
     }
     return BENCH_OK;
 }

@@ -130,6 +130,15 @@ float bench_element_load(const void *data, lac_dtype dtype, int64_t index)
     return value;
 }
 
+void bench_elements_load(const void *data, lac_dtype dtype, int64_t index, int64_t count, float *to)
+{
+    const uint16_t *narrow = (const uint16_t *)data + index;
+    if (dtype == LAC_DTYPE_F16)
+        for (int64_t i = 0; i < count; i++) to[i] = from_f16(narrow[i]);
+    else
+        for (int64_t i = 0; i < count; i++) to[i] = bench_element_load(data, dtype, index + i);
+}
+
 typedef struct filling {
     void *image;
     lac_dtype dtype;

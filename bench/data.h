@@ -15,6 +15,8 @@ void bench_random_gaussian(bench_random *random, float *values, int64_t count);
 /* One element of an F32, F16 or BF16 array, as the nearest such number, ties to even; and back. */
 void bench_element_store(void *data, lac_dtype dtype, int64_t index, float value);
 float bench_element_load(const void *data, lac_dtype dtype, int64_t index);
+/* `count` of them from `index` on. */
+void bench_elements_load(const void *data, lac_dtype dtype, int64_t index, int64_t count, float *to);
 
 /* Each number becomes the nearest one of the dtype. */
 void bench_round(float *values, lac_dtype dtype, int64_t count);

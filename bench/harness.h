@@ -39,6 +39,7 @@ typedef enum bench_stage {
     BENCH_STAGE_PLAN,    /* Lacuna's plans                                   */
     BENCH_STAGE_PEER,    /* preparing peers                                  */
     BENCH_STAGE_BUFFERS, /* X and Y on the device                            */
+    BENCH_STAGE_CALL,    /* first calls, and Y back to the host              */
     BENCH_STAGE_CHECK,
     BENCH_STAGE_TIME,
     BENCH_STAGES
@@ -82,6 +83,7 @@ typedef struct bench_oracle {
     int64_t *outputs;                     /* [width] ascending; all n of them where W is small enough */
     double *y;                            /* [samples][width]                             */
     double *bound[BENCH_MOST_PRECISIONS]; /* [samples][width] for each precision of the problem */
+    double *sums; /* [m] of a token's outputs with the layer's signs; NULL where all elements are compared */
 } bench_oracle;
 
 /* One weight and what all problems with it share. */

@@ -29,7 +29,7 @@ void bench_stage_end(bench_session *session, bench_stage stage)
 static void tell_stages(const bench_session *session)
 {
     static const char *const names[BENCH_STAGES] = {"opening", "weights", "x and oracle", "baseline", "plans",
-                                                    "peers",   "buffers", "checks",       "timing"};
+                                                    "peers",   "buffers", "first calls",  "checks",   "timing"};
     char notice[256];
     size_t length = 0;
     for (int i = 0; i < BENCH_STAGES && length < sizeof notice; i++)
