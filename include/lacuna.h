@@ -526,7 +526,7 @@ LAC_API lac_status lac_device_synchronize(const lac_device *device);
 /* What is looked for when Lacuna runs, and may be missing: a driver, a compiler, a place for compiled kernels. */
 typedef struct lac_component_info {
     size_t size;
-    char name[32];     /* "libcuda", "libnvrtc", "kernel cache"                   */
+    char name[32];     /* "libcuda", "libnvrtc", "kernel cache", "libcublasLt"    */
     int32_t available; /* 0: not found or not usable, see note                    */
     char version[32];  /* "" when it has none                                     */
     char path[512];    /* where it was found                                      */
@@ -572,6 +572,8 @@ typedef struct lac_plan_options {
     int32_t measure;      /* 1: time the candidates instead of trusting the model            */
     int32_t predict_only; /* 1: for get_info and explain alone: nothing is compiled, uploaded or prepared, and execute
                              refuses it                                                       */
+    int32_t no_dense;     /* 1: no kernel that ignores the sparsity, and so no copy of W with its zeros in memory, be it
+                             slower                                                           */
 } lac_plan_options;
 
 typedef struct lac_plan_info {
@@ -585,6 +587,8 @@ typedef struct lac_plan_info {
     int64_t m, n, k;          /* n and k as the widths of Y and X                    */
     size_t workspace_bytes;   /* that execute needs; it needs no clearing            */
     double ceiling_seconds;   /* what its bound alone would take: no call is faster  */
+    uint64_t dense_bytes;     /* of W with its zeros, which a dense kernel keeps; 0  */
+    const char *note;         /* a faster kernel that this machine lacks something for, and what; "" */
 } lac_plan_info;
 
 /* One level of the performance model: a resource that a call uses, and what it asks of it. */

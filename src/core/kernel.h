@@ -85,6 +85,9 @@ struct lac_kernel {
     bool oracle;        /* never the planner's pick: only by name */
     bool (*applies)(const lac_problem *problem);
     lac_cost (*cost)(const lac_problem *problem);
+    /* What cannot be known from the problem alone, asked of a kernel that would be picked: UNSUPPORTED, with the reason, when
+     * something that it needs is not on this machine, and the next best is taken. NULL: nothing is needed. */
+    lac_status (*available)(const lac_problem *problem);
     size_t (*workspace)(const lac_problem *problem);                 /* NULL: none          */
     lac_status (*prepare)(const lac_problem *problem, void **state); /* NULL: nothing to do */
     lac_status (*execute)(const lac_problem *problem, const void *state, const lac_call *call);
@@ -100,6 +103,7 @@ struct lac_plan {
     const lac_kernel *kernel;
     void *state;
     lac_plan_info info;
+    char note[256]; /* what info.note points to */
     lac_cost cost;
 };
 

@@ -2,6 +2,7 @@
  * keeps the cheapest, prepared. Dense kernels are candidates like any other. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/device.h"
@@ -43,7 +44,8 @@ lac_status lac_plan_options_resolve(const lac_weight *weight, const lac_device *
         (status = check_number("has_bias", o->has_bias, 1)) ||
         (status = check_number("activation", o->activation, LAC_ACTIVATION_SILU)) ||
         (status = check_number("has_residual", o->has_residual, 1)) || (status = check_number("threads", o->threads, 4096)) ||
-        (status = check_number("measure", o->measure, 1)) || (status = check_number("predict_only", o->predict_only, 1)))
+        (status = check_number("measure", o->measure, 1)) || (status = check_number("predict_only", o->predict_only, 1)) ||
+        (status = check_number("no_dense", o->no_dense, 1)))
         return status;
     if (o->measure && o->predict_only)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options->measure and options->predict_only are both 1");
@@ -82,6 +84,11 @@ static lac_status choose_by_name(lac_plan *plan, const char *name)
                         "options->kernel is '%s', which does not apply to pattern %s with %s weights on %s", name, pattern,
                         lac_dtype_name(plan->problem.weight->dtype), plan->problem.device->info.name);
     }
+    if (kernel->info.is_dense && plan->problem.options.no_dense)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options->kernel is '%s', which is dense, but options->no_dense is 1",
+                        name);
+    lac_status status = kernel->available ? kernel->available(&plan->problem) : LAC_STATUS_OK;
+    if (status) return lac_fail_in(status, "options->kernel is '%s'", name);
     plan->kernel = kernel; /* and plan->problem.kernel, since it was asked last */
     plan->info.forced = 1;
     plan->info.candidates = 1;
@@ -100,18 +107,36 @@ static lac_status rank(const lac_kernel *kernel, const lac_problem *problem, voi
     return status;
 }
 
+/* Whether the machine has what the kernel needs. Where it has not, the plan says so: it would have been the faster one. */
+static lac_status ask_available(lac_plan *plan, const lac_kernel *kernel, bool *available)
+{
+    lac_status status = kernel->available ? kernel->available(&plan->problem) : LAC_STATUS_OK;
+    *available = !status;
+    if (status != LAC_STATUS_UNSUPPORTED) return status;
+    snprintf(plan->note, sizeof plan->note, "%s is not offered: %.200s", kernel->info.name, lac_last_error());
+    return LAC_STATUS_OK;
+}
+
 static lac_status choose_best(lac_plan *plan)
 {
     lac_problem *problem = &plan->problem;
     const lac_kernel *kernel;
     double best = INFINITY;
     for (size_t i = 0; (kernel = lac_registry_kernel(i)); ++i) {
-        if (kernel->oracle || !is_candidate(kernel, problem)) continue;
+        if (kernel->oracle || (problem->options.no_dense && kernel->info.is_dense) || !is_candidate(kernel, problem)) continue;
         ++plan->info.candidates;
         double seconds = kernel->cost(problem).seconds;
         void *state = NULL;
+        if (plan->kernel && !problem->options.measure && seconds >= best) continue;
+        bool available;
+        lac_status status = ask_available(plan, kernel, &available);
+        if (status) return status;
+        if (!available) {
+            --plan->info.candidates;
+            continue;
+        }
         if (problem->options.measure) {
-            lac_status status = rank(kernel, problem, &state, &seconds);
+            status = rank(kernel, problem, &state, &seconds);
             if (status) return status;
         }
         if (!plan->kernel || seconds < best) {
@@ -164,6 +189,9 @@ lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t
     plan->info.predicted_seconds = plan->cost.seconds;
     plan->info.bound = plan->cost.bound;
     plan->info.ceiling_seconds = plan->cost.ceiling;
+    plan->info.note = plan->note;
+    if (plan->info.is_dense)
+        plan->info.dense_bytes = (uint64_t)weight->n_out * (uint64_t)weight->k_in * lac_dtype_size(weight->dtype);
     plan->info.m = m;
     plan->info.n = weight->n_out;
     plan->info.k = weight->k_in;

@@ -11,6 +11,7 @@
 #include "cuda/backend.h"
 #include "cuda/cache.h"
 #include "cuda/cublas.h"
+#include "cuda/cublaslt.h"
 #include "cuda/nvrtc.h"
 #include "cuda/state.h"
 
@@ -106,7 +107,7 @@ static lac_status probe(size_t index, lac_device_info *info)
 static lac_status component(size_t index, lac_component_info *info)
 {
     void (*const describe[])(lac_component_info *) = {lac_cuda_driver_describe, lac_nvrtc_describe, lac_cache_describe,
-                                                      lac_cublas_describe};
+                                                      lac_cublas_describe, lac_cublaslt_describe};
     if (index >= sizeof describe / sizeof *describe)
         return lac_fail(LAC_STATUS_NOT_FOUND, "index is %zu; there are %zu components of CUDA", index,
                         sizeof describe / sizeof *describe);
@@ -151,6 +152,8 @@ static void close_device(void *opaque)
     const lac_cuda_driver *driver = state->driver;
     if (driver && state->context) {
         bool current = driver->cuCtxPushCurrent(state->context) == LAC_CU_OK;
+        lac_cublaslt_release(state->cublaslt);
+        pthread_mutex_destroy(&state->cublaslt_lock);
         if (state->copies) driver->cuStreamDestroy(state->copies);
         lac_cuda_programs_release(driver, state->programs);
         lac_cu_context popped;
@@ -168,6 +171,7 @@ static lac_status open_device(const lac_device_info *info, void **out)
     lac_cuda_state *state = lac_allocate_zeroed(sizeof *state);
     if (!state) return lac_fail_memory("device", sizeof *state);
     state->driver = driver;
+    pthread_mutex_init(&state->cublaslt_lock, NULL);
     state->ordinal = atoi(info->name + strlen("cuda:"));
     lac_status status = lac_cuda_check(driver->cuDeviceGet(&state->device, state->ordinal), info->name);
     if (!status) status = lac_cuda_check(driver->cuDevicePrimaryCtxRetain(&state->context, state->device), info->name);

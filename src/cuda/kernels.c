@@ -1,6 +1,7 @@
 /* kernels.c - the GPU's table of kernels. core/registry.c lists it; a dataflow is a file of its own beside this one, and a
  * line or a few here. */
 #include "cuda/backend.h"
+#include "cuda/dense.h"
 #include "cuda/expand.h"
 #include "cuda/fragment.h"
 #include "cuda/gather.h"
@@ -115,5 +116,11 @@ const lac_kernel lac_cuda_kernels[] = {
                   HALF_DTYPES, HALF_DTYPES, "kept weights spread by their masks to fragments, mma.sync over every input"),
      .config = &lac_cuda_fragment_expand_flow.flow,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_fragment)},
+    /* The last one: whether its library is there is only asked where it would win. */
+    {.info = INFO("cuda_cublaslt_dense", 1, ALL_FAMILIES, ALL_DTYPES, ALL_DTYPES,
+                  "W with its zeros, multiplied by the vendor's library, which is opened when it is first needed"),
+     .config = &lac_cuda_dense_flow,
+     .available = lac_cuda_dense_available,
+     FUNCTIONS_AND_WORKSPACE(lac_cuda_dense)},
 };
 const size_t lac_cuda_kernel_count = sizeof lac_cuda_kernels / sizeof *lac_cuda_kernels;

@@ -29,6 +29,8 @@ typedef struct lac_cuda_state {
     lac_cuda_target target;
     lac_gpu_rates rates;
     lac_cuda_programs *programs; /* NULL without a GPU */
+    pthread_mutex_t cublaslt_lock;
+    void *cublaslt; /* its handle; NULL until dense.c asks for one */
 } lac_cuda_state;
 
 static inline lac_cuda_state *lac_cuda_state_of(const lac_device *device) { return device->state; }
@@ -42,6 +44,9 @@ void lac_cuda_leave(const lac_device *device, bool entered);
  * gone. Taking NULL is no release. */
 lac_status lac_cuda_programs_hold(int ordinal, lac_cuda_programs **out);
 void lac_cuda_programs_release(const lac_cuda_driver *driver, lac_cuda_programs *programs);
+
+/* cublaslt.c: gives a GPU's handle back, while its context is current. NULL is none. */
+void lac_cublaslt_release(void *handle);
 
 /* A device to compile for, on a machine without a GPU: `arch` is "sm_90a" and the like. Launches, allocations and loads fail
  * with a clear message. Close it with lac_device_close. */

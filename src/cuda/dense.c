@@ -1,0 +1,230 @@
+/* dense.c - cuda_cublaslt_dense: W with its zeros, multiplied by the vendor's library, for where sparsity does not pay. The
+ * planner takes it when the model says that every kernel of our own is slower; docs/design.md says why it exists.
+ *
+ * Preparing writes W out on the host and uploads it. Executing puts the library's kernel on the caller's stream and, where the
+ * library does not do the whole epilogue as it is specified, kernels/finish.cu after it. The workspace is the caller's, so one
+ * plan may run on many streams at a time. */
+#include "cuda/dense.h"
+
+#include "core/dtype.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "cuda/dense_product.h"
+#include "cuda/runtime.h"
+#include "cuda/state.h"
+#include "format/weight.h"
+
+enum { FINISH_THREADS = 256, FINISH_ELEMENTS = 1024, MOST_LINES = 65535, ALIGNMENT = 256 };
+
+/* Algorithms are chosen for operands as they usually lie; for others there is a second choice. */
+enum { USUAL, LEAST, CHOICES };
+
+typedef struct dense_state {
+    const lac_device *device; /* the plan holds it */
+    lac_dense_product product;
+    lac_dense_alignment usual;
+    lac_lt_answer choice[CHOICES];
+    lac_cu_pointer w;
+    lac_cu_function finish; /* NULL: the library does it all */
+} dense_state;
+
+/* As in finish.cu. */
+typedef struct finish_args {
+    const float *sums;
+    int64_t ld;
+} finish_args;
+
+bool lac_cuda_dense_applies(const lac_problem *problem)
+{
+    lac_dense_product product;
+    return lac_dense_product_make(problem, &product);
+}
+
+lac_cost lac_cuda_dense_cost(const lac_problem *problem)
+{
+    lac_dense_product product;
+    return lac_dense_product_make(problem, &product) ? lac_dense_product_cost(problem, &product) : (lac_cost){0};
+}
+
+static lac_status requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
+{
+    lac_dense_product product;
+    *count = 0;
+    if (!lac_dense_product_make(problem, &product) || product.finish == LAC_DENSE_FINISH_LIBRARY) return LAC_STATUS_OK;
+    lac_problem left = *problem; /* what the library leaves to do */
+    left.options.has_bias = problem->options.has_bias && !product.has_bias;
+    lac_cuda_request_begin(&requests[0], "finish.cu", "lac_dense_finish");
+    lac_cuda_request_define_problem(&requests[0], &left);
+    lac_cuda_request_define(&requests[0], "LAC_IN_PLACE", product.finish == LAC_DENSE_FINISH_IN_PLACE);
+    *count = 1;
+    return LAC_STATUS_OK;
+}
+
+const lac_cuda_flow lac_cuda_dense_flow = {requests};
+
+/* ---- choosing */
+
+static bool has_gpu(const lac_problem *problem) { return lac_cuda_state_of(problem->device)->driver != NULL; }
+
+/* The library's answers for both alignments. */
+static lac_status ask(const lac_problem *problem, const lac_dense_product *product,
+                      lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS], int counts[CHOICES])
+{
+    lac_dense_alignment usual = lac_dense_alignment_usual(product), least = lac_dense_alignment_least(product);
+    lac_status status = lac_dense_ask(problem->device, product, &usual, answers[USUAL], &counts[USUAL]);
+    return status ? status : lac_dense_ask(problem->device, product, &least, answers[LEAST], &counts[LEAST]);
+}
+
+/* A GPU that is not here is taken to have the library. */
+lac_status lac_cuda_dense_available(const lac_problem *problem)
+{
+    lac_dense_product product;
+    lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS];
+    int counts[CHOICES];
+    if (!has_gpu(problem) || !lac_dense_product_make(problem, &product)) return LAC_STATUS_OK;
+    return ask(problem, &product, answers, counts);
+}
+
+/* Elements from one line of the sums to the next. */
+static int64_t sums_ld(const lac_dense_product *p)
+{
+    int64_t step = LAC_DENSE_WIDEST / (int64_t)sizeof(float);
+    return ((p->y_by_tokens ? p->n : p->m) + step - 1) / step * step;
+}
+
+static size_t sums_bytes(const lac_dense_product *p)
+{
+    if (p->finish != LAC_DENSE_FINISH_APART) return 0;
+    return (size_t)sums_ld(p) * (size_t)(p->y_by_tokens ? p->m : p->n) * sizeof(float);
+}
+
+/* Of the workspace, what stands before the library's part. */
+static size_t kept_bytes(const lac_dense_product *p) { return (sums_bytes(p) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+/* The sums, then what any algorithm may want that prepare could choose. */
+size_t lac_cuda_dense_workspace(const lac_problem *problem)
+{
+    lac_dense_product product;
+    lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS];
+    int counts[CHOICES] = {0};
+    if (!lac_dense_product_make(problem, &product)) return 0;
+    size_t most = 0;
+    if (has_gpu(problem) && ask(problem, &product, answers, counts)) return 0;
+    for (int i = 0; i < CHOICES; ++i)
+        for (int j = 0; j < counts[i]; ++j)
+            if (answers[i][j].workspace_bytes > most) most = answers[i][j].workspace_bytes;
+    most += kept_bytes(&product);
+    return most ? most + ALIGNMENT : 0; /* it comes aligned to 64 bytes */
+}
+
+/* ---- preparing */
+
+static lac_status upload_weight(const lac_problem *problem, dense_state *state)
+{
+    const lac_dense_product *p = &state->product;
+    uint64_t bytes, lines = (uint64_t)(p->w_by_inputs ? p->k : p->n);
+    bool fits =
+        lac_multiply_u64(lines, (uint64_t)p->ldw, &bytes) && lac_multiply_u64(bytes, lac_dtype_size(p->operand), &bytes);
+    void *dense = fits ? lac_allocate_zeroed(bytes) : NULL;
+    if (!dense) return lac_fail_memory("W with its zeros (options->no_dense avoids it)", fits ? bytes : UINT64_MAX);
+    lac_matrix matrix = {.data = dense,
+                         .dtype = p->operand,
+                         .layout = p->w_by_inputs ? LAC_LAYOUT_COLUMN_MAJOR : LAC_LAYOUT_ROW_MAJOR,
+                         .rows = p->n,
+                         .cols = p->k,
+                         .ld = p->ldw};
+    lac_status status = lac_weight_decompress(problem->weight, &matrix);
+    if (!status)
+        status = lac_cuda_upload(problem->device, "W with its zeros (options->no_dense avoids it)", dense, bytes, &state->w);
+    lac_release(dense);
+    return status;
+}
+
+lac_status lac_cuda_dense_prepare(const lac_problem *problem, void **out)
+{
+    dense_state *state = lac_allocate_zeroed(sizeof *state);
+    if (!state) return lac_fail_memory("plan of cuda_cublaslt_dense", sizeof *state);
+    state->device = problem->device;
+    lac_status status = LAC_STATUS_OK;
+    lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS];
+    lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
+    int counts[CHOICES], count = 0;
+    if (!lac_dense_product_make(problem, &state->product))
+        status = lac_fail(LAC_STATUS_INTERNAL, "the problem is no dense product");
+    if (!status) status = ask(problem, &state->product, answers, counts);
+    if (!status) status = requests(problem, request, &count);
+    if (!status && count) status = lac_cuda_program_get(problem->device, &request[0], 0, &state->finish);
+    if (!status) status = upload_weight(problem, state);
+    if (status) {
+        lac_cuda_dense_release(state);
+        return status;
+    }
+    state->usual = lac_dense_alignment_usual(&state->product);
+    for (int i = 0; i < CHOICES; ++i) state->choice[i] = answers[i][0];
+    *out = state;
+    return LAC_STATUS_OK;
+}
+
+void lac_cuda_dense_release(void *opaque)
+{
+    dense_state *state = opaque;
+    if (!state) return;
+    lac_cuda_free(state->device, state->w);
+    lac_release(state);
+}
+
+/* ---- executing */
+
+static bool is_aligned(const void *data, int64_t ld, lac_dtype dtype, uint32_t alignment)
+{
+    return (uintptr_t)data % LAC_DENSE_WIDEST == 0 && (uint64_t)ld * lac_dtype_size(dtype) % alignment == 0;
+}
+
+static int choice_of(const dense_state *state, const lac_dense_operands *o)
+{
+    const lac_dense_product *p = &state->product;
+    bool usual = is_aligned(o->x, o->ldx, p->operand, state->usual.x) && is_aligned(o->d, o->ldd, p->result, state->usual.y) &&
+                 (!o->c || is_aligned(o->c, o->ldc, p->result, state->usual.c)) &&
+                 (!o->bias || (uintptr_t)o->bias % LAC_DENSE_WIDEST == 0);
+    return usual ? USUAL : LEAST;
+}
+
+static lac_status finish(const lac_problem *problem, const dense_state *state, const lac_call *call,
+                         const lac_gpu_call *gpu_call, const float *sums)
+{
+    const lac_dense_product *p = &state->product;
+    int64_t length = p->y_by_tokens ? p->n : p->m, lines = p->y_by_tokens ? p->m : p->n;
+    lac_gpu_call left = *gpu_call;
+    finish_args args = {sums, sums_ld(p)};
+    if (p->finish == LAC_DENSE_FINISH_IN_PLACE) left.alpha = 1.0f;
+    lac_cuda_launch launch = {.function = state->finish,
+                              .grid = {(unsigned)((length + FINISH_ELEMENTS - 1) / FINISH_ELEMENTS),
+                                       (unsigned)(lines < MOST_LINES ? lines : MOST_LINES), 1},
+                              .block = FINISH_THREADS};
+    return lac_cuda_launch_on(problem->device, &launch, call->stream, (void *[]){&left, &args});
+}
+
+lac_status lac_cuda_dense_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
+{
+    const dense_state *state = opaque;
+    const lac_dense_product *p = &state->product;
+    lac_gpu_call gpu_call;
+    lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
+    if (status) return status;
+    char *workspace = (char *)(((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    float *sums = (float *)(void *)workspace;
+    bool apart = p->finish == LAC_DENSE_FINISH_APART;
+    lac_dense_operands operands = {.w = (const void *)(uintptr_t)state->w,
+                                   .x = call->x,
+                                   .c = p->has_residual ? call->c : NULL,
+                                   .bias = p->has_bias ? call->bias : NULL,
+                                   .d = apart ? sums : call->y,
+                                   .ldx = call->ldx,
+                                   .ldc = call->ldc,
+                                   .ldd = apart ? sums_ld(p) : call->ldy,
+                                   .alpha = apart ? 1.0f : call->alpha,
+                                   .beta = p->has_residual ? call->beta : 0.0f};
+    status = lac_dense_run(problem->device, p, &operands, &state->choice[choice_of(state, &operands)],
+                           workspace + kept_bytes(p), call->stream);
+    return status || !state->finish ? status : finish(problem, state, call, &gpu_call, sums);
+}

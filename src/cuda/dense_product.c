@@ -1,0 +1,215 @@
+/* dense_product.c - see dense_product.h. The library's matrices are column-major: Y[m][n] is its n x m, so that W is the left
+ * operand there, and X is the left one where Y lies by features. */
+#include "cuda/dense_product.h"
+
+#include <string.h>
+
+#include "core/dtype.h"
+#include "core/status.h"
+#include "cuda/state.h"
+#include "format/weight.h"
+
+static int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+/* ---- what is asked for */
+
+/* Whether the library adds the bias as it should: in Y's dtype, and along its columns, which for Y by features are tokens. */
+static bool adds_bias(const lac_plan_options *o)
+{
+    return o->has_bias && !o->has_residual && o->bias_dtype == o->y_dtype && o->y_layout == LAC_LAYOUT_TOKEN_MAJOR;
+}
+
+/* With both, the residual would be rounded once more than the bound allows. */
+static bool adds_residual(const lac_plan_options *o)
+{
+    return o->has_residual && !o->has_bias && o->c_dtype == o->y_dtype && o->activation == LAC_ACTIVATION_NONE;
+}
+
+/* The library's own activations are not ours: they lose NaN or are less exact. */
+static lac_dense_finish finish_of(const lac_plan_options *o)
+{
+    bool writes_y = o->y_dtype == o->x_dtype || o->y_dtype == LAC_DTYPE_F32;
+    bool all_added = (!o->has_bias || adds_bias(o)) && (!o->has_residual || adds_residual(o));
+    if (!writes_y || (o->has_residual && !all_added)) return LAC_DENSE_FINISH_APART;
+    if (all_added && o->activation == LAC_ACTIVATION_NONE) return LAC_DENSE_FINISH_LIBRARY;
+    /* Rounding keeps order and sign, so that ReLU after it is ReLU before it. */
+    bool exact = o->y_dtype == LAC_DTYPE_F32 || (all_added && o->activation == LAC_ACTIVATION_RELU);
+    return exact ? LAC_DENSE_FINISH_IN_PLACE : LAC_DENSE_FINISH_APART;
+}
+
+bool lac_dense_product_make(const lac_problem *problem, lac_dense_product *out)
+{
+    const lac_weight *w = problem->weight;
+    const lac_plan_options *o = &problem->options;
+    /* A weight of 16 bits becomes fp32 for X in fp32; X is taken as it is. */
+    if (o->x_dtype != LAC_DTYPE_F32 && o->x_dtype != w->dtype) return false;
+    /* A shard of a permuted weight writes only its own outputs, which a dense product would not know. */
+    if (w->n_out != w->geometry.n || !problem->m || !w->n_out || !w->k_in) return false;
+    lac_dense_finish finish = finish_of(o);
+    bool by_library = finish != LAC_DENSE_FINISH_APART;
+    *out = (lac_dense_product){.m = problem->m,
+                               .n = w->n_out,
+                               .k = w->k_in,
+                               .operand = o->x_dtype,
+                               .result = by_library ? o->y_dtype : LAC_DTYPE_F32,
+                               .compute = LAC_LT_COMPUTE_F32,
+                               .x_by_tokens = o->x_layout == LAC_LAYOUT_TOKEN_MAJOR,
+                               .y_by_tokens = o->y_layout == LAC_LAYOUT_TOKEN_MAJOR,
+                               .w_by_inputs = true,
+                               .finish = finish,
+                               .has_bias = by_library && adds_bias(o),
+                               .has_residual = by_library && adds_residual(o)};
+    if (out->operand == LAC_DTYPE_F32 && o->precision == LAC_PRECISION_TF32) out->compute = LAC_LT_COMPUTE_TF32;
+    out->ldw = round_up(out->w_by_inputs ? out->n : out->k, LAC_DENSE_WIDEST / (int64_t)lac_dtype_size(out->operand));
+    return true;
+}
+
+/* ---- alignment */
+
+uint32_t lac_dense_aligned_to(uint64_t bytes)
+{
+    uint32_t step = LAC_DENSE_WIDEST;
+    while (bytes % step) step /= 2;
+    return step;
+}
+
+/* Elements from one line of X or Y to the next, without padding. */
+static int64_t usual_ldx(const lac_dense_product *p) { return p->x_by_tokens ? p->k : p->m; }
+static int64_t usual_ldy(const lac_dense_product *p) { return p->y_by_tokens ? p->n : p->m; }
+
+lac_dense_alignment lac_dense_alignment_usual(const lac_dense_product *p)
+{
+    uint32_t x = lac_dense_aligned_to((uint64_t)usual_ldx(p) * lac_dtype_size(p->operand));
+    uint32_t y = lac_dense_aligned_to((uint64_t)usual_ldy(p) * lac_dtype_size(p->result));
+    if (p->finish == LAC_DENSE_FINISH_APART) y = LAC_DENSE_WIDEST; /* the workspace's lines are padded */
+    return (lac_dense_alignment){x, y, y};
+}
+
+lac_dense_alignment lac_dense_alignment_least(const lac_dense_product *p)
+{
+    uint32_t y = p->finish == LAC_DENSE_FINISH_APART ? LAC_DENSE_WIDEST : (uint32_t)lac_dtype_size(p->result);
+    return (lac_dense_alignment){(uint32_t)lac_dtype_size(p->operand), y, y};
+}
+
+/* ---- descriptors */
+
+static int type_of(lac_dtype dtype)
+{
+    return dtype == LAC_DTYPE_F16 ? LAC_LT_F16 : dtype == LAC_DTYPE_BF16 ? LAC_LT_BF16 : LAC_LT_F32;
+}
+
+/* Of one call. */
+typedef struct descriptors {
+    lac_lt_desc desc;
+    lac_lt_layout w, x, c, d;
+} descriptors;
+
+static int describe_product(const lac_cublaslt *lt, const lac_dense_product *p, const void *bias, lac_lt_desc *desc)
+{
+    /* The library wants W as n x k on the left, and as k x n on the right; X the other way round. */
+    int w = p->w_by_inputs == p->y_by_tokens ? LAC_LT_AS_IT_IS : LAC_LT_TRANSPOSED;
+    int x = p->x_by_tokens == p->y_by_tokens ? LAC_LT_AS_IT_IS : LAC_LT_TRANSPOSED;
+    int left = p->y_by_tokens ? w : x, right = p->y_by_tokens ? x : w, epilogue = LAC_LT_EPILOGUE_BIAS;
+    int result = lt->cublasLtMatmulDescInit_internal(desc, sizeof *desc, p->compute, LAC_LT_F32);
+    if (!result) result = lt->cublasLtMatmulDescSetAttribute(desc, LAC_LT_DESC_LEFT, &left, sizeof left);
+    if (!result) result = lt->cublasLtMatmulDescSetAttribute(desc, LAC_LT_DESC_RIGHT, &right, sizeof right);
+    if (!result && bias) result = lt->cublasLtMatmulDescSetAttribute(desc, LAC_LT_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    if (!result && bias) result = lt->cublasLtMatmulDescSetAttribute(desc, LAC_LT_DESC_BIAS, &bias, sizeof bias);
+    return result;
+}
+
+/* `lines` of `length` elements each, which the library calls columns. */
+static int describe_matrix(const lac_cublaslt *lt, lac_dtype dtype, int64_t length, int64_t lines, int64_t ld,
+                           lac_lt_layout *layout)
+{
+    return lt->cublasLtMatrixLayoutInit_internal(layout, sizeof *layout, type_of(dtype), (uint64_t)length, (uint64_t)lines, ld);
+}
+
+static int describe(const lac_cublaslt *lt, const lac_dense_product *p, const lac_dense_operands *o, descriptors *out)
+{
+    bool xt = p->x_by_tokens, yt = p->y_by_tokens, wi = p->w_by_inputs;
+    int64_t y_length = yt ? p->n : p->m, y_lines = yt ? p->m : p->n;
+    int result = describe_product(lt, p, o->bias, &out->desc);
+    if (!result) result = describe_matrix(lt, p->operand, wi ? p->n : p->k, wi ? p->k : p->n, p->ldw, &out->w);
+    if (!result) result = describe_matrix(lt, p->operand, xt ? p->k : p->m, xt ? p->m : p->k, o->ldx, &out->x);
+    if (!result) result = describe_matrix(lt, p->result, y_length, y_lines, o->ldc, &out->c);
+    if (!result) result = describe_matrix(lt, p->result, y_length, y_lines, o->ldd, &out->d);
+    return result;
+}
+
+/* ---- asking */
+
+static int prefer(const lac_cublaslt *lt, const lac_dense_product *p, const lac_dense_alignment *a, lac_lt_preference *out)
+{
+    uint64_t most = LAC_DENSE_MOST_WORKSPACE;
+    uint32_t reduction = LAC_LT_REDUCE_IN_F32, w = LAC_DENSE_WIDEST;
+    const uint32_t *alignment[4] = {p->y_by_tokens ? &w : &a->x, p->y_by_tokens ? &a->x : &w, &a->c, &a->y};
+    int result = lt->cublasLtMatmulPreferenceInit_internal(out, sizeof *out);
+    if (!result) result = lt->cublasLtMatmulPreferenceSetAttribute(out, LAC_LT_PREFER_WORKSPACE, &most, sizeof most);
+    if (!result) result = lt->cublasLtMatmulPreferenceSetAttribute(out, LAC_LT_PREFER_REDUCTION, &reduction, sizeof reduction);
+    for (int i = 0; i < 4 && !result; ++i)
+        result = lt->cublasLtMatmulPreferenceSetAttribute(out, LAC_LT_PREFER_ALIGNMENT + i, alignment[i], sizeof(uint32_t));
+    return result;
+}
+
+/* A leading dimension of this alignment and, unless the widest, of no better one. */
+static int64_t example_ld(int64_t length, uint32_t alignment, lac_dtype dtype)
+{
+    int64_t step = alignment / (int64_t)lac_dtype_size(dtype), ld = round_up(length, step);
+    return alignment < LAC_DENSE_WIDEST && ld / step % 2 == 0 ? ld + step : ld;
+}
+
+lac_status lac_dense_ask(const lac_device *device, const lac_dense_product *p, const lac_dense_alignment *a,
+                         lac_lt_answer answers[LAC_DENSE_MOST_ANSWERS], int *count)
+{
+    static const char what[] = "the heuristics of cuBLASLt";
+    const lac_cublaslt *lt = lac_cublaslt_get(NULL);
+    void *handle;
+    lac_status status = lac_cublaslt_handle(device, &handle);
+    if (status) return status;
+    /* Pointers are not looked at, but whether there is a bias. */
+    lac_dense_operands example = {.bias = p->has_bias ? handle : NULL,
+                                  .ldx = example_ld(usual_ldx(p), a->x, p->operand),
+                                  .ldc = example_ld(usual_ldy(p), a->c, p->result),
+                                  .ldd = example_ld(usual_ldy(p), a->y, p->result)};
+    bool entered;
+    if ((status = lac_cuda_enter(device, what, &entered))) return status;
+    descriptors d;
+    lac_lt_preference preference;
+    lac_lt_answer found[LAC_DENSE_MOST_ANSWERS];
+    memset(found, 0, sizeof found);
+    *count = 0;
+    int made = 0, result = describe(lt, p, &example, &d);
+    if (!result) result = prefer(lt, p, a, &preference);
+    if (!result)
+        result = lt->cublasLtMatmulAlgoGetHeuristic(handle, &d.desc, p->y_by_tokens ? &d.w : &d.x, p->y_by_tokens ? &d.x : &d.w,
+                                                    &d.c, &d.d, &preference, LAC_DENSE_MOST_ANSWERS, found, &made);
+    lac_cuda_leave(device, entered);
+    for (int i = 0; i < made && !result; ++i)
+        if (!found[i].status && found[i].workspace_bytes <= LAC_DENSE_MOST_WORKSPACE) answers[(*count)++] = found[i];
+    if (*count) return LAC_STATUS_OK;
+    if (result) lac_cublaslt_check(result, what);
+    return lac_fail(LAC_STATUS_UNSUPPORTED, "cuBLASLt has no algorithm for this product%s%.160s", result ? ": " : "",
+                    result ? lac_last_error() : "");
+}
+
+/* ---- running */
+
+lac_status lac_dense_run(const lac_device *device, const lac_dense_product *p, const lac_dense_operands *o,
+                         const lac_lt_answer *answer, void *workspace, void *stream)
+{
+    const lac_cublaslt *lt = lac_cublaslt_get(NULL);
+    void *handle = lac_cuda_state_of(device)->cublaslt;
+    bool entered;
+    lac_status status = lac_cuda_enter(device, "cublasLtMatmul", &entered);
+    if (status) return status;
+    descriptors d;
+    int result = describe(lt, p, o, &d);
+    const void *left = p->y_by_tokens ? o->w : o->x, *right = p->y_by_tokens ? o->x : o->w;
+    if (!result)
+        result = lt->cublasLtMatmul(handle, &d.desc, &o->alpha, left, p->y_by_tokens ? &d.w : &d.x, right,
+                                    p->y_by_tokens ? &d.x : &d.w, &o->beta, o->c ? o->c : o->d, o->c ? &d.c : &d.d, o->d, &d.d,
+                                    &answer->algorithm, workspace, answer->workspace_bytes, stream);
+    lac_cuda_leave(device, entered);
+    return lac_cublaslt_check(result, "cublasLtMatmul");
+}

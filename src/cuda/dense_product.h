@@ -1,0 +1,68 @@
+/* dense_product.h - a problem as a dense product for the vendor's library: which operand is left, how W lies, what of the
+ * epilogue the library does by itself, and which algorithms it names. dense.c prepares and runs it, dense_cost.c predicts it. */
+#ifndef LAC_CUDA_DENSE_PRODUCT_H
+#define LAC_CUDA_DENSE_PRODUCT_H
+
+#include "cuda/cublaslt.h"
+
+/* Who does the epilogue. */
+typedef enum lac_dense_finish {
+    LAC_DENSE_FINISH_LIBRARY,  /* the library: alpha, and a bias or a residual                                      */
+    LAC_DENSE_FINISH_IN_PLACE, /* the library as above, then kernels/finish.cu adds a bias to Y and activates it       */
+    LAC_DENSE_FINISH_APART     /* the library writes sums in fp32 to the workspace, kernels/finish.cu does the rest */
+} lac_dense_finish;
+
+typedef struct lac_dense_product {
+    int64_t m, n, k;
+    lac_dtype operand, result; /* of W and X; of what the library writes */
+    int compute;
+    bool x_by_tokens, y_by_tokens; /* X[m][k], Y[m][n]; else X[k][m], Y[n][m] */
+    bool w_by_inputs;              /* W[k][ldw]; else W[n][ldw]               */
+    int64_t ldw;
+    lac_dense_finish finish;
+    bool has_bias, has_residual; /* that the library adds */
+} lac_dense_product;
+
+/* False when it is none: operands of two kinds, or an empty one. */
+bool lac_dense_product_make(const lac_problem *problem, lac_dense_product *out);
+
+/* Where the library finds the operands of a call: bytes that each pointer and each leading dimension is a multiple of. */
+typedef struct lac_dense_alignment {
+    uint32_t x, y, c;
+} lac_dense_alignment;
+
+enum { LAC_DENSE_WIDEST = 16 }; /* the widest load of the library's kernels */
+
+/* Of operands without padding, in memory as it is allocated. */
+lac_dense_alignment lac_dense_alignment_usual(const lac_dense_product *product);
+/* Of operands of which only the elements are aligned. */
+lac_dense_alignment lac_dense_alignment_least(const lac_dense_product *product);
+/* The largest power of two, LAC_DENSE_WIDEST at most, that divides it. */
+uint32_t lac_dense_aligned_to(uint64_t bytes);
+
+/* A call's operands for the library. */
+typedef struct lac_dense_operands {
+    const void *w, *x, *c, *bias; /* c, bias: NULL when the library adds none */
+    void *d;
+    int64_t ldx, ldc, ldd;
+    float alpha, beta;
+} lac_dense_operands;
+
+/* The most algorithms that are asked for. */
+enum { LAC_DENSE_MOST_ANSWERS = 6 };
+/* Of the workspace, the most that an algorithm may want. */
+enum { LAC_DENSE_MOST_WORKSPACE = 32 << 20 };
+
+/* The library's algorithms for operands of this alignment, the best by its own heuristics first. UNSUPPORTED when there is
+ * none. */
+lac_status lac_dense_ask(const lac_device *device, const lac_dense_product *product, const lac_dense_alignment *alignment,
+                         lac_lt_answer answers[LAC_DENSE_MOST_ANSWERS], int *count);
+
+/* Puts the product on the stream. The workspace is aligned to 256 bytes and as large as the algorithm wants it. */
+lac_status lac_dense_run(const lac_device *device, const lac_dense_product *product, const lac_dense_operands *operands,
+                         const lac_lt_answer *answer, void *workspace, void *stream);
+
+/* dense_cost.c: by the performance model. */
+lac_cost lac_dense_product_cost(const lac_problem *problem, const lac_dense_product *product);
+
+#endif
