@@ -19,7 +19,7 @@
     } while (0)
 
 typedef struct machine {
-    const char *cuda, *nvrtc, *init, *nvrtc_minor, *cache;
+    const char *cuda, *nvrtc, *init, *nvrtc_minor, *cache, *cublaslt;
 } machine;
 
 static void put_env(const char *name, const char *value)
@@ -41,6 +41,7 @@ static void on(const machine *m, void (*body)(void))
         put_env("FAKE_CUDA_INIT", m->init);
         put_env("FAKE_NVRTC_MINOR", m->nvrtc_minor);
         put_env("LAC_CACHE_DIR", m->cache);
+        put_env("LAC_CUBLASLT_LIBRARY", m->cublaslt ? m->cublaslt : "/nowhere/libcublasLt.so");
         body();
         _exit(0);
     }
@@ -175,14 +176,64 @@ static void another_compiler_has_entries_of_its_own(void **state)
     assert_int_equal(files_in(cache), 2);
 }
 
+/* ---- the vendor's dense library */
+
+/* What is picked where dense would win, and what the plan says; with the library named as a wish too. */
+static void need_dense(bool there, const char *in_note)
+{
+    enum { SIZE = 1024 };
+    lac_component_info component = {.size = sizeof component};
+    need(!lac_component_probe(3, &component) && component.available == there && strstr(component.note, in_note));
+    float *values = calloc((size_t)SIZE * SIZE, sizeof *values);
+    lac_matrix dense = {.data = values, .dtype = LAC_DTYPE_F32, .rows = SIZE, .cols = SIZE};
+    lac_pattern pattern;
+    lac_mask *mask = NULL;
+    lac_weight *weight = NULL;
+    lac_device *device = NULL;
+    lac_plan *plan = NULL;
+    lac_plan_info info = {.size = sizeof info};
+    need(values && !lac_pattern_parse("15:16", &pattern) && !lac_prune(&dense, &pattern, NULL, &mask));
+    need(!lac_weight_compress(&dense, mask, NULL, &weight) && !lac_device_open("cuda:0", &device));
+    lac_plan_options options = {.size = sizeof options, .precision = LAC_PRECISION_STRICT};
+    need(!lac_plan_create(device, weight, SIZE, &options, &plan) && !lac_plan_get_info(plan, &info));
+    need(there == !strcmp(info.kernel, "cuda_cublaslt_dense"));
+    need(there ? !*info.note : !strncmp(info.note, "cuda_cublaslt_dense is not offered: ", 36) && strstr(info.note, in_note));
+    lac_plan_free(plan);
+    plan = NULL;
+    options.kernel = "cuda_cublaslt_dense";
+    lac_status status = lac_plan_create(device, weight, SIZE, &options, &plan);
+    need(there ? !status : status == LAC_STATUS_UNSUPPORTED && strstr(lac_last_error(), in_note));
+    lac_plan_free(plan);
+    lac_weight_free(weight);
+    lac_mask_free(mask);
+    lac_device_close(device);
+    free(values);
+}
+
+static void expect_dense(void) { need_dense(true, ""); }
+static void expect_no_dense(void) { need_dense(false, "/nowhere/libcublasLt.so"); }
+static void expect_old_dense(void) { need_dense(false, "has no cublasLtMatmul: it is too old"); }
+
+static void no_dense_library(void **state)
+{
+    (void)state;
+    char cache[512];
+    snprintf(cache, sizeof cache, "%s", test_path("dense"));
+    machine m = {.cuda = FAKE_CUDA, .nvrtc = FAKE_NVRTC, .cache = cache, .cublaslt = FAKE_CUBLASLT};
+    on(&m, expect_dense);
+    m.cublaslt = "/nowhere/libcublasLt.so";
+    on(&m, expect_no_dense);
+    m.cublaslt = FAKE_CUBLASLT_OLD;
+    on(&m, expect_old_dense);
+}
+
 int main(void)
 {
     test_folder();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_driver),
-        cmocka_unit_test(a_driver_that_will_not_do),
-        cmocka_unit_test(no_compiler),
-        cmocka_unit_test(another_compiler_has_entries_of_its_own),
+        cmocka_unit_test(no_driver),        cmocka_unit_test(a_driver_that_will_not_do),
+        cmocka_unit_test(no_compiler),      cmocka_unit_test(another_compiler_has_entries_of_its_own),
+        cmocka_unit_test(no_dense_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,17 +109,18 @@ static void devices_are_described(void **state)
     assert_string_equal(info.name, "cuda:1");
     assert_status(lac_device_probe(3, &info), LAC_STATUS_NOT_FOUND);
 
-    static const char *const names[] = {"libcuda", "libnvrtc", "kernel cache", "libcublas"};
-    for (size_t i = 0; i < 4; i++) {
+    static const char *const names[] = {"libcuda", "libnvrtc", "kernel cache", "libcublas", "libcublasLt"};
+    for (size_t i = 0; i < 5; i++) {
         lac_component_info component = {.size = sizeof component};
         assert_ok(lac_component_probe(i, &component));
         assert_string_equal(component.name, names[i]);
         assert_int_equal(component.available, 1);
         assert_true(component.path[0] == '/');
         if (i < 2) assert_string_equal(component.version, "13.0");
+        if (i == 4) assert_string_equal(component.version, "13.1.0");
     }
     lac_component_info none = {.size = sizeof none};
-    assert_status(lac_component_probe(4, &none), LAC_STATUS_NOT_FOUND);
+    assert_status(lac_component_probe(5, &none), LAC_STATUS_NOT_FOUND);
 }
 
 static void a_device_is_the_primary_context_and_nothing_else(void **state)
@@ -462,6 +463,7 @@ int main(void)
     setenv("LAC_CUDA_LIBRARY", FAKE_CUDA, 1);
     setenv("LAC_NVRTC_LIBRARY", FAKE_NVRTC, 1);
     setenv("LAC_CUBLAS_LIBRARY", FAKE_CUBLAS, 1);
+    setenv("LAC_CUBLASLT_LIBRARY", FAKE_CUBLASLT, 1);
     setenv("LAC_CACHE_DIR", test_path("cache"), 1);
     test_allocator_install();
     const struct CMUnitTest tests[] = {

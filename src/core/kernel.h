@@ -89,6 +89,7 @@ struct lac_kernel {
      * something that it needs is not on this machine, and the next best is taken. NULL: nothing is needed. */
     lac_status (*available)(const lac_problem *problem);
     size_t (*workspace)(const lac_problem *problem);                 /* NULL: none          */
+    size_t (*workspace_of)(const void *state);                       /* what a prepared one needs; NULL: as workspace says */
     lac_status (*prepare)(const lac_problem *problem, void **state); /* NULL: nothing to do */
     lac_status (*execute)(const lac_problem *problem, const void *state, const lac_call *call);
     void (*release)(void *state); /* must take NULL; NULL: nothing to release */
@@ -114,6 +115,9 @@ lac_status lac_plan_options_resolve(const lac_weight *weight, const lac_device *
  * asks for neither y nor a workspace. */
 typedef enum lac_call_use { LAC_CALL_EXECUTE, LAC_CALL_REFERENCE } lac_call_use;
 lac_status lac_plan_resolve_call(const lac_plan *plan, const lac_execute_args *args, lac_call_use use, lac_call *out);
+
+/* plan.c: the bytes that execute needs; `state` is NULL for a kernel that is not prepared. */
+size_t lac_kernel_workspace(const lac_kernel *kernel, const lac_problem *problem, const void *state);
 
 /* measure.c: the median time of a prepared kernel on random data. */
 lac_status lac_measure_kernel(const lac_problem *problem, const lac_kernel *kernel, const void *state, double *seconds);

@@ -102,7 +102,7 @@ lac_status lac_measure_kernel(const lac_problem *problem, const lac_kernel *kern
     const lac_device *device = problem->device;
     const lac_plan_options *o = &problem->options;
     uint64_t m = (uint64_t)problem->m, n = (uint64_t)problem->weight->n_out, k = (uint64_t)problem->weight->k_in;
-    uint64_t workspace_bytes = kernel->workspace ? kernel->workspace(problem) : 0;
+    uint64_t workspace_bytes = lac_kernel_workspace(kernel, problem, state);
     void *x = NULL, *y = NULL, *c = NULL, *bias = NULL, *workspace = NULL;
     lac_status status = make_operand(device, o->x_dtype, m, k, &x);
     if (!status) status = make_operand(device, o->y_dtype, m, n, &y);

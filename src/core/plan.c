@@ -160,6 +160,12 @@ static lac_status choose_best(lac_plan *plan)
     return problem->options.measure ? LAC_STATUS_OK : prepare(plan->kernel, problem, &plan->state);
 }
 
+size_t lac_kernel_workspace(const lac_kernel *kernel, const lac_problem *problem, const void *state)
+{
+    if (state && kernel->workspace_of) return kernel->workspace_of(state);
+    return kernel->workspace ? kernel->workspace(problem) : 0;
+}
+
 lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t m, const lac_plan_options *options,
                            lac_plan **out)
 {
@@ -195,7 +201,7 @@ lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t
     plan->info.m = m;
     plan->info.n = weight->n_out;
     plan->info.k = weight->k_in;
-    plan->info.workspace_bytes = plan->kernel->workspace ? plan->kernel->workspace(&plan->problem) : 0;
+    plan->info.workspace_bytes = lac_kernel_workspace(plan->kernel, &plan->problem, plan->state);
     *out = plan;
     return LAC_STATUS_OK;
 }

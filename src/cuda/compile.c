@@ -23,6 +23,7 @@ typedef struct compile_list {
     lac_device **targets; /* [arch_count] */
     compile_item *items;
     uint64_t count, room;
+    bool applied; /* some kernel does, be it without a program of its own */
 } compile_list;
 
 static bool same_request(const lac_cuda_request *a, const lac_cuda_request *b)
@@ -85,6 +86,7 @@ static lac_status collect(compile_list *list, size_t arch, size_t pattern, const
         for (size_t j = 0; j < count && !status; ++j) {
             problem.m = tokens[j];
             if (!kernel->applies(&problem)) continue;
+            list->applied = true;
             lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS];
             int made = 0;
             const lac_cuda_flow *flow = kernel->config;
@@ -106,7 +108,7 @@ static lac_status collect_all(compile_list *list)
         for (size_t arch = 0; arch < o->arch_count && !status; ++arch) status = collect(list, arch, pattern, weight);
         lac_weight_free(weight);
     }
-    if (!status && !list->count)
+    if (!status && !list->applied)
         status = lac_fail(LAC_STATUS_NOT_FOUND, "options->plan.kernel is '%.60s'; no kernel of that name applies",
                           o->plan.kernel ? o->plan.kernel : "");
     return status;

@@ -6,6 +6,8 @@
  * plan may run on many streams at a time. */
 #include "cuda/dense.h"
 
+#include <string.h>
+
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -101,20 +103,31 @@ static size_t sums_bytes(const lac_dense_product *p)
 /* Of the workspace, what stands before the library's part. */
 static size_t kept_bytes(const lac_dense_product *p) { return (sums_bytes(p) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-/* The sums, then what any algorithm may want that prepare could choose. */
+/* The sums, then what the algorithms want. It comes aligned to 64 bytes. */
+static size_t workspace_with(const lac_dense_product *p, const lac_lt_answer choice[CHOICES])
+{
+    size_t usual = choice[USUAL].workspace_bytes, least = choice[LEAST].workspace_bytes;
+    size_t bytes = kept_bytes(p) + (usual > least ? usual : least);
+    return bytes ? bytes + ALIGNMENT : 0;
+}
+
+/* Of a kernel that is not prepared: by the library's first choice, where it can be asked. */
 size_t lac_cuda_dense_workspace(const lac_problem *problem)
 {
     lac_dense_product product;
-    lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS];
-    int counts[CHOICES] = {0};
+    lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS], choice[CHOICES];
+    int counts[CHOICES];
+    memset(choice, 0, sizeof choice);
     if (!lac_dense_product_make(problem, &product)) return 0;
-    size_t most = 0;
-    if (has_gpu(problem) && ask(problem, &product, answers, counts)) return 0;
-    for (int i = 0; i < CHOICES; ++i)
-        for (int j = 0; j < counts[i]; ++j)
-            if (answers[i][j].workspace_bytes > most) most = answers[i][j].workspace_bytes;
-    most += kept_bytes(&product);
-    return most ? most + ALIGNMENT : 0; /* it comes aligned to 64 bytes */
+    if (has_gpu(problem) && !ask(problem, &product, answers, counts))
+        for (int i = 0; i < CHOICES; ++i) choice[i] = answers[i][0];
+    return workspace_with(&product, choice);
+}
+
+size_t lac_cuda_dense_workspace_of(const void *opaque)
+{
+    const dense_state *state = opaque;
+    return workspace_with(&state->product, state->choice);
 }
 
 /* ---- preparing */

@@ -132,8 +132,9 @@ static int describe(const lac_cublaslt *lt, const lac_dense_product *p, const la
     int result = describe_product(lt, p, o->bias, &out->desc);
     if (!result) result = describe_matrix(lt, p->operand, wi ? p->n : p->k, wi ? p->k : p->n, p->ldw, &out->w);
     if (!result) result = describe_matrix(lt, p->operand, xt ? p->k : p->m, xt ? p->m : p->k, o->ldx, &out->x);
-    if (!result) result = describe_matrix(lt, p->result, y_length, y_lines, o->ldc, &out->c);
     if (!result) result = describe_matrix(lt, p->result, y_length, y_lines, o->ldd, &out->d);
+    out->c = out->d; /* the library wants one even where it reads none */
+    if (!result && o->c) result = describe_matrix(lt, p->result, y_length, y_lines, o->ldc, &out->c);
     return result;
 }
 
@@ -167,8 +168,9 @@ lac_status lac_dense_ask(const lac_device *device, const lac_dense_product *p, c
     void *handle;
     lac_status status = lac_cublaslt_handle(device, &handle);
     if (status) return status;
-    /* Pointers are not looked at, but whether there is a bias. */
+    /* Pointers are not looked at, but whether there are any. */
     lac_dense_operands example = {.bias = p->has_bias ? handle : NULL,
+                                  .c = p->has_residual ? handle : NULL,
                                   .ldx = example_ld(usual_ldx(p), a->x, p->operand),
                                   .ldc = example_ld(usual_ldy(p), a->c, p->result),
                                   .ldd = example_ld(usual_ldy(p), a->y, p->result)};
@@ -208,7 +210,7 @@ lac_status lac_dense_run(const lac_device *device, const lac_dense_product *p, c
     const void *left = p->y_by_tokens ? o->w : o->x, *right = p->y_by_tokens ? o->x : o->w;
     if (!result)
         result = lt->cublasLtMatmul(handle, &d.desc, &o->alpha, left, p->y_by_tokens ? &d.w : &d.x, right,
-                                    p->y_by_tokens ? &d.x : &d.w, &o->beta, o->c ? o->c : o->d, o->c ? &d.c : &d.d, o->d, &d.d,
+                                    p->y_by_tokens ? &d.x : &d.w, &o->beta, o->c ? o->c : o->d, &d.c, o->d, &d.d,
                                     &answer->algorithm, workspace, answer->workspace_bytes, stream);
     lac_cuda_leave(device, entered);
     return lac_cublaslt_check(result, "cublasLtMatmul");

@@ -121,6 +121,7 @@ const lac_kernel lac_cuda_kernels[] = {
                   "W with its zeros, multiplied by the vendor's library, which is opened when it is first needed"),
      .config = &lac_cuda_dense_flow,
      .available = lac_cuda_dense_available,
+     .workspace_of = lac_cuda_dense_workspace_of,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_dense)},
 };
 const size_t lac_cuda_kernel_count = sizeof lac_cuda_kernels / sizeof *lac_cuda_kernels;
