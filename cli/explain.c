@@ -10,7 +10,7 @@ typedef struct explain_settings {
     const char *shape, *device, *kernel;
     cli_pattern pattern;
     lac_dtype dtype;
-    int layout, precision, measure, json;
+    int layout, precision, measure, no_dense, json;
     int64_t threads;
 } explain_settings;
 
@@ -81,6 +81,10 @@ static const cli_option options[] = {
      .type = CLI_TYPE_FLAG,
      .offset = FIELD(measure),
      .help = "Time every kernel too, on operands that lie outside the caches."},
+    {.name = "no-dense",
+     .type = CLI_TYPE_FLAG,
+     .offset = FIELD(no_dense),
+     .help = "Pick no dense kernel, which would keep W with its zeros in memory."},
     CLI_OPTION_JSON(explain_settings),
     CLI_END};
 
@@ -89,6 +93,8 @@ typedef struct candidate {
     int is_dense;
     char bound[32];
     double predicted, ceiling, measured; /* seconds; measured is 0 unless asked for */
+    uint64_t dense_bytes;
+    char note[256];
 } candidate;
 
 typedef struct explanation {
@@ -154,7 +160,8 @@ static lac_status make_plan(const explanation *e, const char *kernel, lac_plan *
                                .kernel = kernel,
                                .threads = (int32_t)s->threads,
                                .precision = (lac_precision)s->precision,
-                               .predict_only = !s->measure};
+                               .predict_only = !s->measure,
+                               .no_dense = s->no_dense && !kernel};
     wanted.x_layout = wanted.y_layout = (lac_layout)s->layout;
     return lac_plan_create(e->device, e->weight, e->m, &wanted, out);
 }
@@ -244,6 +251,8 @@ static lac_status describe(const lac_plan *plan, candidate *out)
     out->predicted = info.predicted_seconds;
     out->ceiling = info.ceiling_seconds;
     out->measured = 0;
+    out->dense_bytes = info.dense_bytes;
+    snprintf(out->note, sizeof out->note, "%s", info.note);
     return LAC_STATUS_OK;
 }
 
@@ -264,6 +273,7 @@ static lac_status find_candidates(explanation *e)
         lac_level_info level = {.size = sizeof level};
         lac_status status = lac_kernel_probe(i, &info);
         if (status == LAC_STATUS_OK && info.device != e->device_info.kind) continue;
+        if (info.is_dense && e->settings->no_dense) continue;
         if (status == LAC_STATUS_OK) status = make_plan(e, info.name, &plan);
         if (status == LAC_STATUS_UNSUPPORTED) continue; /* it does not apply */
         if (status == LAC_STATUS_OK && lac_plan_explain(plan, 0, &level) == LAC_STATUS_OK) {
@@ -296,9 +306,10 @@ static json_t *measured_json(const explanation *e, double seconds)
 
 static json_t *candidate_json(const explanation *e, const candidate *c)
 {
-    return json_pack("{s:o,s:b,s:o,s:o,s:o,s:o}", "kernel", cli_json_text(c->kernel), "is_dense", c->is_dense,
-                     "predicted_seconds", cli_json_number(c->predicted), "ceiling_seconds", cli_json_number(c->ceiling),
-                     "bound_by", cli_json_text(c->bound), "measured_seconds", measured_json(e, c->measured));
+    return json_pack("{s:o,s:b,s:I,s:o,s:o,s:o,s:o}", "kernel", cli_json_text(c->kernel), "is_dense", c->is_dense,
+                     "dense_bytes", (json_int_t)c->dense_bytes, "predicted_seconds", cli_json_number(c->predicted),
+                     "ceiling_seconds", cli_json_number(c->ceiling), "bound_by", cli_json_text(c->bound), "measured_seconds",
+                     measured_json(e, c->measured));
 }
 
 static int print_json(const explanation *e)
@@ -314,13 +325,13 @@ static int print_json(const explanation *e)
         if (level.is_bound) remedy = cli_json_text(level.remedy);
     }
     const candidate *dense = find_dense(e);
-    return cli_json_print(json_pack("{s:s,s:I,s:I,s:I,s:o,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "command", "explain", "m",
+    return cli_json_print(json_pack("{s:s,s:I,s:I,s:I,s:o,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "command", "explain", "m",
                                     (json_int_t)e->m, "n", (json_int_t)e->n, "k", (json_int_t)e->k, "pattern",
                                     cli_json_text(s->pattern.text), "dtype", lac_dtype_name(s->dtype), "layout",
                                     s->layout == LAC_LAYOUT_FEATURE_MAJOR ? "feature" : "token", "device",
-                                    cli_json_text(e->device_info.name), "pick", candidate_json(e, &e->picked), "levels", levels,
-                                    "remedy", remedy ? remedy : json_null(), "dense",
-                                    dense ? candidate_json(e, dense) : json_null(), "candidates", candidates),
+                                    cli_json_text(e->device_info.name), "pick", candidate_json(e, &e->picked), "note",
+                                    cli_json_text(e->picked.note), "levels", levels, "remedy", remedy ? remedy : json_null(),
+                                    "dense", dense ? candidate_json(e, dense) : json_null(), "candidates", candidates),
                           CLI_EXIT_OK);
 }
 
@@ -346,6 +357,19 @@ static cli_text format_rate(const lac_level_info *level)
     return cli_format_number(strcmp(level->unit, "bytes") ? "%.2f G/s" : "%.2f GB/s", level->rate / 1e9);
 }
 
+/* Why a kernel that ignores the sparsity was picked, and what it keeps in memory. */
+static void print_dense_reason(const explanation *e)
+{
+    const candidate *sparse = NULL;
+    for (size_t i = 0; i < e->count && !sparse; i++)
+        if (!e->candidates[i].is_dense) sparse = &e->candidates[i];
+    printf("It ignores the sparsity and keeps W with its zeros, %s.", cli_format_bytes(e->picked.dense_bytes).text);
+    if (sparse)
+        printf(" The fastest kernel that does not, %s, would take %s by the model, %.2f times as long.", sparse->kernel,
+               cli_format_seconds(sparse->predicted).text, sparse->predicted / e->picked.predicted);
+    printf("%s\n", e->settings->kernel ? "" : " --no-dense (options.no_dense) forbids it.");
+}
+
 /* The levels of the picked kernel, and in words what they mean. */
 static void print_levels(const explanation *e)
 {
@@ -365,6 +389,11 @@ static void print_levels(const explanation *e)
     if (e->settings->measure) printf(", measured %s", cli_format_seconds(pick->measured).text);
     printf("; the ceiling is %s, set by %s.\n", cli_format_seconds(pick->ceiling).text, pick->bound);
     if (*remedy) printf("%s\n", remedy);
+    if (*pick->note) printf("%s.\n", pick->note);
+    if (pick->is_dense) {
+        print_dense_reason(e);
+        return;
+    }
     if (!dense) return;
     printf("Dense (%s) would take %s by the model, %.2f times as long", dense->kernel,
            cli_format_seconds(dense->predicted).text, dense->predicted / pick->predicted);

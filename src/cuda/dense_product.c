@@ -37,6 +37,13 @@ static lac_dense_finish finish_of(const lac_plan_options *o)
     return exact ? LAC_DENSE_FINISH_IN_PLACE : LAC_DENSE_FINISH_APART;
 }
 
+/* As the library's first algorithm is faster, over the shapes of docs/kernels/dense.md. */
+static bool w_lies_by_inputs(const lac_dense_product *p)
+{
+    bool by_outputs = p->compute == LAC_LT_COMPUTE_TF32 || (p->m >= 2 && p->m <= 4);
+    return !(p->operand == LAC_DTYPE_F32 && p->y_by_tokens && by_outputs);
+}
+
 bool lac_dense_product_make(const lac_problem *problem, lac_dense_product *out)
 {
     const lac_weight *w = problem->weight;
@@ -55,11 +62,11 @@ bool lac_dense_product_make(const lac_problem *problem, lac_dense_product *out)
                                .compute = LAC_LT_COMPUTE_F32,
                                .x_by_tokens = o->x_layout == LAC_LAYOUT_TOKEN_MAJOR,
                                .y_by_tokens = o->y_layout == LAC_LAYOUT_TOKEN_MAJOR,
-                               .w_by_inputs = true,
                                .finish = finish,
                                .has_bias = by_library && adds_bias(o),
                                .has_residual = by_library && adds_residual(o)};
     if (out->operand == LAC_DTYPE_F32 && o->precision == LAC_PRECISION_TF32) out->compute = LAC_LT_COMPUTE_TF32;
+    out->w_by_inputs = w_lies_by_inputs(out);
     out->ldw = round_up(out->w_by_inputs ? out->n : out->k, LAC_DENSE_WIDEST / (int64_t)lac_dtype_size(out->operand));
     return true;
 }

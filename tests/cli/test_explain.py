@@ -67,6 +67,18 @@ class Explain(Case):
         answer = self.explain("--shape", "2,16,32", "--pattern", "2:4", "--kernel", "ref_f64")
         self.assertEqual((answer["pick"]["kernel"], answer["levels"], answer["remedy"]), ("ref_f64", [], None))
 
+    def test_dense_is_told_and_can_be_forbidden(self):
+        question = ["--device", "h200", "--shape", "1024,1024,1024", "--pattern", "15:16", "--precision", "strict"]
+        answer = self.explain(*question)
+        self.assertEqual(answer["pick"]["kernel"], "cuda_cublaslt_dense")
+        self.assertEqual((answer["pick"]["dense_bytes"], answer["note"]), (1024 * 1024 * 4, ""))
+        out, _ = self.run_lacuna("explain", *question, environment=FIXED)
+        self.assertIn("keeps W with its zeros, 4.0 MiB", out)
+        self.assertRegex(out, r"does not, cuda_f32_\w+, would take [0-9.]+ \w+ by the model")
+        answer = self.explain(*question, "--no-dense")
+        self.assertEqual([c["kernel"] for c in [answer["pick"], *answer["candidates"]] if c["is_dense"]], [])
+        self.assertEqual((answer["pick"]["dense_bytes"], answer["dense"]), (0, None))
+
     def test_a_gpu_that_is_not_here(self):
         for precision in ["strict", "fast"]:
             answer = self.explain("--device", "h200", "--shape", "512,512,512", "--pattern", "vw32:8:32", "--precision", precision)
