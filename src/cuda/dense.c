@@ -87,17 +87,10 @@ lac_status lac_cuda_dense_available(const lac_problem *problem)
     return ask(problem, &product, answers, counts);
 }
 
-/* Elements from one line of the sums to the next. */
-static int64_t sums_ld(const lac_dense_product *p)
-{
-    int64_t step = LAC_DENSE_WIDEST / (int64_t)sizeof(float);
-    return ((p->y_by_tokens ? p->n : p->m) + step - 1) / step * step;
-}
-
 static size_t sums_bytes(const lac_dense_product *p)
 {
     if (p->finish != LAC_DENSE_FINISH_APART) return 0;
-    return (size_t)sums_ld(p) * (size_t)(p->y_by_tokens ? p->m : p->n) * sizeof(float);
+    return (size_t)lac_dense_usual_ldd(p) * (size_t)(p->y_by_tokens ? p->m : p->n) * sizeof(float);
 }
 
 /* Of the workspace, what stands before the library's part. */
@@ -132,14 +125,14 @@ size_t lac_cuda_dense_workspace_of(const void *opaque)
 
 /* ---- preparing */
 
-static lac_status upload_weight(const lac_problem *problem, dense_state *state)
+static lac_status upload_weight(const lac_problem *problem, const lac_dense_product *p, lac_cu_pointer *out)
 {
-    const lac_dense_product *p = &state->product;
+    static const char what[] = "W with its zeros (options->no_dense avoids it)";
     uint64_t bytes, lines = (uint64_t)(p->w_by_inputs ? p->k : p->n);
     bool fits =
         lac_multiply_u64(lines, (uint64_t)p->ldw, &bytes) && lac_multiply_u64(bytes, lac_dtype_size(p->operand), &bytes);
     void *dense = fits ? lac_allocate_zeroed(bytes) : NULL;
-    if (!dense) return lac_fail_memory("W with its zeros (options->no_dense avoids it)", fits ? bytes : UINT64_MAX);
+    if (!dense) return lac_fail_memory(what, fits ? bytes : UINT64_MAX);
     lac_matrix matrix = {.data = dense,
                          .dtype = p->operand,
                          .layout = p->w_by_inputs ? LAC_LAYOUT_COLUMN_MAJOR : LAC_LAYOUT_ROW_MAJOR,
@@ -147,10 +140,52 @@ static lac_status upload_weight(const lac_problem *problem, dense_state *state)
                          .cols = p->k,
                          .ld = p->ldw};
     lac_status status = lac_weight_decompress(problem->weight, &matrix);
-    if (!status)
-        status = lac_cuda_upload(problem->device, "W with its zeros (options->no_dense avoids it)", dense, bytes, &state->w);
+    if (!status) status = lac_cuda_upload(problem->device, what, dense, bytes, out);
     lac_release(dense);
     return status;
+}
+
+/* One way to lay W, with the library's algorithm for it: its first, or the fastest of them where the plan measures. */
+typedef struct dense_way {
+    lac_dense_product product;
+    lac_lt_answer choice[CHOICES];
+    lac_cu_pointer w;
+    double seconds;
+} dense_way;
+
+static lac_status make_way(const lac_problem *problem, dense_way *way)
+{
+    lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS];
+    int counts[CHOICES], fastest = 0;
+    lac_status status = ask(problem, &way->product, answers, counts);
+    if (!status) status = upload_weight(problem, &way->product, &way->w);
+    if (!status && problem->options.measure)
+        status = lac_dense_time(problem->device, &way->product, way->w, answers[USUAL], counts[USUAL], &fastest, &way->seconds);
+    if (status) {
+        lac_cuda_free(problem->device, way->w);
+        return status;
+    }
+    way->choice[USUAL] = answers[USUAL][fastest];
+    way->choice[LEAST] = answers[LEAST][0];
+    return LAC_STATUS_OK;
+}
+
+/* Where the plan measures, the other way too, unless the library has none. */
+static lac_status choose_way(const lac_problem *problem, dense_way *way)
+{
+    dense_way other = {.product = way->product};
+    lac_status status = make_way(problem, way);
+    if (status || !problem->options.measure) return status;
+    lac_dense_product_lay(&other.product, !way->product.w_by_inputs);
+    if ((status = make_way(problem, &other))) {
+        if (status == LAC_STATUS_UNSUPPORTED) return LAC_STATUS_OK;
+        lac_cuda_free(problem->device, way->w);
+        return status;
+    }
+    bool better = other.seconds < way->seconds;
+    lac_cuda_free(problem->device, better ? way->w : other.w);
+    if (better) *way = other;
+    return LAC_STATUS_OK;
 }
 
 lac_status lac_cuda_dense_prepare(const lac_problem *problem, void **out)
@@ -159,21 +194,22 @@ lac_status lac_cuda_dense_prepare(const lac_problem *problem, void **out)
     if (!state) return lac_fail_memory("plan of cuda_cublaslt_dense", sizeof *state);
     state->device = problem->device;
     lac_status status = LAC_STATUS_OK;
-    lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS];
     lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
-    int counts[CHOICES], count = 0;
-    if (!lac_dense_product_make(problem, &state->product))
+    dense_way way = {.w = 0};
+    int count = 0;
+    if (!lac_dense_product_make(problem, &way.product))
         status = lac_fail(LAC_STATUS_INTERNAL, "the problem is no dense product");
-    if (!status) status = ask(problem, &state->product, answers, counts);
     if (!status) status = requests(problem, request, &count);
     if (!status && count) status = lac_cuda_program_get(problem->device, &request[0], 0, &state->finish);
-    if (!status) status = upload_weight(problem, state);
+    if (!status) status = choose_way(problem, &way);
     if (status) {
         lac_cuda_dense_release(state);
         return status;
     }
-    state->usual = lac_dense_alignment_usual(&state->product);
-    for (int i = 0; i < CHOICES; ++i) state->choice[i] = answers[i][0];
+    state->product = way.product;
+    state->usual = lac_dense_alignment_usual(&way.product);
+    memcpy(state->choice, way.choice, sizeof state->choice);
+    state->w = way.w;
     *out = state;
     return LAC_STATUS_OK;
 }
@@ -208,7 +244,7 @@ static lac_status finish(const lac_problem *problem, const dense_state *state, c
     const lac_dense_product *p = &state->product;
     int64_t length = p->y_by_tokens ? p->n : p->m, lines = p->y_by_tokens ? p->m : p->n;
     lac_gpu_call left = *gpu_call;
-    finish_args args = {sums, sums_ld(p)};
+    finish_args args = {sums, lac_dense_usual_ldd(p)};
     if (p->finish == LAC_DENSE_FINISH_IN_PLACE) left.alpha = 1.0f;
     lac_cuda_launch launch = {.function = state->finish,
                               .grid = {(unsigned)((length + FINISH_ELEMENTS - 1) / FINISH_ELEMENTS),
@@ -234,7 +270,7 @@ lac_status lac_cuda_dense_execute(const lac_problem *problem, const void *opaque
                                    .d = apart ? sums : call->y,
                                    .ldx = call->ldx,
                                    .ldc = call->ldc,
-                                   .ldd = apart ? sums_ld(p) : call->ldy,
+                                   .ldd = apart ? lac_dense_usual_ldd(p) : call->ldy,
                                    .alpha = apart ? 1.0f : call->alpha,
                                    .beta = p->has_residual ? call->beta : 0.0f};
     status = lac_dense_run(problem->device, p, &operands, &state->choice[choice_of(state, &operands)],

@@ -66,9 +66,14 @@ bool lac_dense_product_make(const lac_problem *problem, lac_dense_product *out)
                                .has_bias = by_library && adds_bias(o),
                                .has_residual = by_library && adds_residual(o)};
     if (out->operand == LAC_DTYPE_F32 && o->precision == LAC_PRECISION_TF32) out->compute = LAC_LT_COMPUTE_TF32;
-    out->w_by_inputs = w_lies_by_inputs(out);
-    out->ldw = round_up(out->w_by_inputs ? out->n : out->k, LAC_DENSE_WIDEST / (int64_t)lac_dtype_size(out->operand));
+    lac_dense_product_lay(out, w_lies_by_inputs(out));
     return true;
+}
+
+void lac_dense_product_lay(lac_dense_product *p, bool w_by_inputs)
+{
+    p->w_by_inputs = w_by_inputs;
+    p->ldw = round_up(w_by_inputs ? p->n : p->k, LAC_DENSE_WIDEST / (int64_t)lac_dtype_size(p->operand));
 }
 
 /* ---- alignment */
@@ -80,15 +85,19 @@ uint32_t lac_dense_aligned_to(uint64_t bytes)
     return step;
 }
 
-/* Elements from one line of X or Y to the next, without padding. */
-static int64_t usual_ldx(const lac_dense_product *p) { return p->x_by_tokens ? p->k : p->m; }
-static int64_t usual_ldy(const lac_dense_product *p) { return p->y_by_tokens ? p->n : p->m; }
+int64_t lac_dense_usual_ldx(const lac_dense_product *p) { return p->x_by_tokens ? p->k : p->m; }
+
+/* The workspace's lines are padded. */
+int64_t lac_dense_usual_ldd(const lac_dense_product *p)
+{
+    int64_t length = p->y_by_tokens ? p->n : p->m;
+    return p->finish == LAC_DENSE_FINISH_APART ? round_up(length, LAC_DENSE_WIDEST / (int64_t)sizeof(float)) : length;
+}
 
 lac_dense_alignment lac_dense_alignment_usual(const lac_dense_product *p)
 {
-    uint32_t x = lac_dense_aligned_to((uint64_t)usual_ldx(p) * lac_dtype_size(p->operand));
-    uint32_t y = lac_dense_aligned_to((uint64_t)usual_ldy(p) * lac_dtype_size(p->result));
-    if (p->finish == LAC_DENSE_FINISH_APART) y = LAC_DENSE_WIDEST; /* the workspace's lines are padded */
+    uint32_t x = lac_dense_aligned_to((uint64_t)lac_dense_usual_ldx(p) * lac_dtype_size(p->operand));
+    uint32_t y = lac_dense_aligned_to((uint64_t)lac_dense_usual_ldd(p) * lac_dtype_size(p->result));
     return (lac_dense_alignment){x, y, y};
 }
 
@@ -178,9 +187,9 @@ lac_status lac_dense_ask(const lac_device *device, const lac_dense_product *p, c
     /* Pointers are not looked at, but whether there are any. */
     lac_dense_operands example = {.bias = p->has_bias ? handle : NULL,
                                   .c = p->has_residual ? handle : NULL,
-                                  .ldx = example_ld(usual_ldx(p), a->x, p->operand),
-                                  .ldc = example_ld(usual_ldy(p), a->c, p->result),
-                                  .ldd = example_ld(usual_ldy(p), a->y, p->result)};
+                                  .ldx = example_ld(lac_dense_usual_ldx(p), a->x, p->operand),
+                                  .ldc = example_ld(lac_dense_usual_ldd(p), a->c, p->result),
+                                  .ldd = example_ld(lac_dense_usual_ldd(p), a->y, p->result)};
     bool entered;
     if ((status = lac_cuda_enter(device, what, &entered))) return status;
     descriptors d;

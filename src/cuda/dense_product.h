@@ -4,6 +4,7 @@
 #define LAC_CUDA_DENSE_PRODUCT_H
 
 #include "cuda/cublaslt.h"
+#include "cuda/driver.h"
 
 /* Who does the epilogue. */
 typedef enum lac_dense_finish {
@@ -26,6 +27,9 @@ typedef struct lac_dense_product {
 /* False when it is none: operands of two kinds, or an empty one. */
 bool lac_dense_product_make(const lac_problem *problem, lac_dense_product *out);
 
+/* Lays W the other way or back; the library may be faster then. */
+void lac_dense_product_lay(lac_dense_product *product, bool w_by_inputs);
+
 /* Where the library finds the operands of a call: bytes that each pointer and each leading dimension is a multiple of. */
 typedef struct lac_dense_alignment {
     uint32_t x, y, c;
@@ -33,6 +37,9 @@ typedef struct lac_dense_alignment {
 
 enum { LAC_DENSE_WIDEST = 16 }; /* the widest load of the library's kernels */
 
+/* Elements from one line of X, or of what the library writes, to the next, without padding. */
+int64_t lac_dense_usual_ldx(const lac_dense_product *product);
+int64_t lac_dense_usual_ldd(const lac_dense_product *product);
 /* Of operands without padding, in memory as it is allocated. */
 lac_dense_alignment lac_dense_alignment_usual(const lac_dense_product *product);
 /* Of operands of which only the elements are aligned. */
@@ -61,6 +68,10 @@ lac_status lac_dense_ask(const lac_device *device, const lac_dense_product *prod
 /* Puts the product on the stream. The workspace is aligned to 256 bytes and as large as the algorithm wants it. */
 lac_status lac_dense_run(const lac_device *device, const lac_dense_product *product, const lac_dense_operands *operands,
                          const lac_lt_answer *answer, void *workspace, void *stream);
+
+/* dense_measure.c: which answer is the fastest for W as it lies there, and its seconds, on operands without padding. */
+lac_status lac_dense_time(const lac_device *device, const lac_dense_product *product, lac_cu_pointer w,
+                          const lac_lt_answer *answers, int count, int *fastest, double *seconds);
 
 /* dense_cost.c: by the performance model. */
 lac_cost lac_dense_product_cost(const lac_problem *problem, const lac_dense_product *product);

@@ -52,6 +52,7 @@ static struct {
 /* ---- what tests ask and say */
 
 long fake_lt_live(void) { return fake.handles; }
+long fake_lt_calls(void) { return fake.calls; }
 long fake_lt_products(void) { return fake.products; }
 /* Its number among the answers, plus 100 when it was for operands without alignment. */
 long fake_lt_last_algorithm(void) { return fake.last_algorithm; }

@@ -125,7 +125,8 @@ static double time_calls(const char *what, int (*call)(void *user), void *user)
 }
 
 /* The plan of a small problem: twice, the second time with its programs in the cache but not in memory. */
-static void time_product(const char *pattern, lac_dtype dtype, lac_precision precision, int64_t m, double floor)
+static void time_product(const char *kernel, const char *pattern, lac_dtype dtype, lac_precision precision, int64_t m,
+                         double floor)
 {
     enum { SIZE = 256 };
     test_random random = test_random_make("gpu_time", m);
@@ -134,7 +135,8 @@ static void time_product(const char *pattern, lac_dtype dtype, lac_precision pre
     lac_plan_options options = {.size = sizeof options,
                                 .x_layout = LAC_LAYOUT_FEATURE_MAJOR,
                                 .y_layout = LAC_LAYOUT_FEATURE_MAJOR,
-                                .precision = precision};
+                                .precision = precision,
+                                .kernel = kernel};
     product p = {.args = {.size = sizeof p.args, .stream = time_of.stream}};
     assert_ok(lac_plan_create(time_of.device, weight, m, &options, &p.plan));
     lac_plan_free(p.plan);
@@ -157,11 +159,12 @@ static void time_product(const char *pattern, lac_dtype dtype, lac_precision pre
     snprintf(what, sizeof what, "lac_plan_create from the cache: %s", info.kernel);
     tell(what, create, create);
     /* A workspace is there for a first kernel that prepares X. */
-    snprintf(what, sizeof what, "lac_plan_execute: %s%s", info.kernel, workspace ? " (two launches)" : "");
+    bool vendor = !strcmp(info.kernel, "cuda_cublaslt_dense"); /* its workspace is the library's, which may launch twice too */
+    snprintf(what, sizeof what, "lac_plan_execute: %s%s", info.kernel, workspace && !vendor ? " (two launches)" : "");
     double seconds = time_calls(what, execute, &p);
     /* The goals are 5 ms, and 3 us where the driver leaves so much; machines differ. */
     assert_true(create < 10e-3);
-    assert_true(seconds < (workspace ? 2 : 1) * floor + 2e-6);
+    assert_true(seconds < (vendor ? 4 : workspace ? 2 : 1) * floor + 2e-6);
     lac_device_release(time_of.device, x);
     lac_device_release(time_of.device, y);
     lac_device_release(time_of.device, workspace);
@@ -178,10 +181,12 @@ static void executing_and_planning_take_little_time(void **state)
     time_calls("cuLaunchKernel: 160 bytes of parameters as one buffer", launch_buffer, NULL);
     time_calls("cuLaunchKernelEx: 160 bytes of parameters", launch_ex, NULL);
     time_calls("cuPointerGetAttributes: one pointer", ask_pointer, NULL);
-    time_product("vw32:8:32", LAC_DTYPE_F32, LAC_PRECISION_STRICT, 128, floor);
-    time_product("vw32:8:32", LAC_DTYPE_F32, LAC_PRECISION_FAST, 128, floor);
-    time_product("8:32", LAC_DTYPE_F16, LAC_PRECISION_DEFAULT, 1, floor);
-    time_product("128:2:8", LAC_DTYPE_F16, LAC_PRECISION_DEFAULT, 128, floor);
+    time_product(NULL, "vw32:8:32", LAC_DTYPE_F32, LAC_PRECISION_STRICT, 128, floor);
+    time_product(NULL, "vw32:8:32", LAC_DTYPE_F32, LAC_PRECISION_FAST, 128, floor);
+    time_product(NULL, "8:32", LAC_DTYPE_F16, LAC_PRECISION_DEFAULT, 1, floor);
+    time_product(NULL, "128:2:8", LAC_DTYPE_F16, LAC_PRECISION_DEFAULT, 128, floor);
+    time_product("cuda_cublaslt_dense", "16:32", LAC_DTYPE_F32, LAC_PRECISION_STRICT, 128, floor);
+    time_product("cuda_cublaslt_dense", "16:32", LAC_DTYPE_F16, LAC_PRECISION_DEFAULT, 128, floor);
 }
 
 static int open_all(void **state)
