@@ -73,7 +73,7 @@ class Explain(Case):
         self.assertEqual(answer["pick"]["kernel"], "cuda_cublaslt_dense")
         self.assertEqual((answer["pick"]["dense_bytes"], answer["note"]), (1024 * 1024 * 4, ""))
         out, _ = self.run_lacuna("explain", *question, environment=FIXED)
-        self.assertIn("keeps W with its zeros, 4.0 MiB", out)
+        self.assertIn("keeps W with its zeros, 4.00 MiB", out)
         self.assertRegex(out, r"does not, cuda_f32_\w+, would take [0-9.]+ \w+ by the model")
         answer = self.explain(*question, "--no-dense")
         self.assertEqual([c["kernel"] for c in [answer["pick"], *answer["candidates"]] if c["is_dense"]], [])
