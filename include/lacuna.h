@@ -526,7 +526,7 @@ LAC_API lac_status lac_device_synchronize(const lac_device *device);
 /* What is looked for when Lacuna runs, and may be missing: a driver, a compiler, a place for compiled kernels. */
 typedef struct lac_component_info {
     size_t size;
-    char name[32];     /* "libcuda", "libnvrtc", "kernel cache", "libcublasLt"    */
+    char name[32];     /* "libcuda", "libnvrtc", "kernel cache", "libcublas", ... */
     int32_t available; /* 0: not found or not usable, see note                    */
     char version[32];  /* "" when it has none                                     */
     char path[512];    /* where it was found                                      */

@@ -183,7 +183,7 @@ static void need_dense(bool there, const char *in_note)
 {
     enum { SIZE = 1024 };
     lac_component_info component = {.size = sizeof component};
-    need(!lac_component_probe(3, &component) && component.available == there && strstr(component.note, in_note));
+    need(!lac_component_probe(4, &component) && component.available == there && strstr(component.note, in_note));
     float *values = calloc((size_t)SIZE * SIZE, sizeof *values);
     lac_matrix dense = {.data = values, .dtype = LAC_DTYPE_F32, .rows = SIZE, .cols = SIZE};
     lac_pattern pattern;
