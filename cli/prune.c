@@ -1,18 +1,8 @@
 /* prune.c - `lacuna prune`: a dense checkpoint into a container, tensor by tensor, with a summary. */
-#include "cli.h"
+#include "prune.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct prune_settings {
-    const char *in, *out, *calibration, *device;
-    cli_pattern pattern;
-    cli_list include, exclude;
-    int score, method, permute, transposable, encoding, saturate, dense, force, restart, dry_run, all, progress, json;
-    lac_dtype dtype;
-    int64_t threads;
-    double damping;
-} prune_settings;
 
 static const cli_choice score_choices[] = {{"l1", LAC_SCORE_L1}, {"l2", LAC_SCORE_L2}, {NULL, 0}};
 
@@ -39,9 +29,47 @@ static const cli_option options[] = {
      .argument = "P",
      .type = CLI_TYPE_PATTERN,
      .offset = offsetof(prune_settings, pattern),
-     .needed = 1,
      .help = "What stays: N:M (2:4), a density (25%), vwL:N:M (vw32:8:32), bwRxC:N:M (bw4x4:2:8), V:N:M (64:2:8) or "
-             "shflL:DENSITY (shfl64:25%)."},
+             "shflL:DENSITY (shfl64:25%). It or --schedule must be given."},
+    {.name = "schedule",
+     .argument = "P,P,...",
+     .type = CLI_TYPE_TEXT,
+     .offset = offsetof(prune_settings, schedule),
+     .help = "Prune in steps, from one pattern to the next (4:8,2:8 or 50%,25%), each step what the last one left; the last "
+             "one stays."},
+    {.name = "budget",
+     .argument = "KIND=AMOUNT",
+     .type = CLI_TYPE_TEXT,
+     .offset = offsetof(prune_settings, budget),
+     .help = "Choose each layer's pattern: speedup=2 for all layers together to take at most half the time that they take "
+             "dense, as the performance model "
+             "predicts it, or density=0.3 for at most 30% of the weights to stay, with the least loss in all. Layers that do "
+             "not pay stay dense."},
+    {.name = "patterns",
+     .argument = "P,P,...",
+     .type = CLI_TYPE_TEXT,
+     .offset = offsetof(prune_settings, patterns),
+     .help = "For --budget: what a layer may become; 2:4,1:4,vw32:16:32,vw32:8:32,vw32:4:32,64:2:8,64:2:16 unless said."},
+    {.name = "target",
+     .argument = "DEVICE",
+     .type = CLI_TYPE_TEXT,
+     .offset = offsetof(prune_settings, target),
+     .help =
+         "For --budget: where the model is to run, as 'lacuna devices' names it or a GPU that is not here (h200, cuda:h200, "
+         "a100); that of --device, or cpu, unless said."},
+    {.name = "batch",
+     .argument = "M",
+     .type = CLI_TYPE_INTEGER,
+     .offset = offsetof(prune_settings, batch),
+     .minimum = 1,
+     .maximum = LAC_MAX_DIMENSION,
+     .help = "For --budget: on how many tokens at a time; 1 unless said."},
+    {.name = "table",
+     .argument = "FILE",
+     .type = CLI_TYPE_TEXT,
+     .offset = offsetof(prune_settings, table),
+     .help = "For --budget: write what every layer would lose and take under every pattern, and what was chosen, as JSON.",
+     .hint = CLI_HINT_FILE},
     {.name = "include",
      .letter = 'i',
      .argument = "GLOB",
@@ -83,7 +111,8 @@ static const cli_option options[] = {
      .argument = "NAME",
      .type = CLI_TYPE_TEXT,
      .offset = offsetof(prune_settings, device),
-     .help = "For obs: a GPU, such as cuda:0, that does the large products by cuBLAS."},
+     .help = "For obs: a GPU, such as cuda:0, that does the large products by cuBLAS. With --budget and without --target: "
+             "where the model is to run."},
     {.name = "permute",
      .argument = "WHAT",
      .type = CLI_TYPE_CHOICE,
@@ -145,50 +174,12 @@ static const cli_option options[] = {
     CLI_OPTION_JSON(prune_settings),
     CLI_END};
 
-typedef struct layer {
-    char *name, *reason;
-    int pruned, resumed;
-    int64_t n, k;
-    uint64_t dense_bytes, stored_bytes;
-    double energy_kept, output_error, seconds; /* negative: not known */
-} layer;
-
-typedef struct pruner {
-    const prune_settings *settings;
-    layer *layers; /* [count] */
-    size_t count, capacity;
-    cli_progress progress;
-} pruner;
-
-static layer *add_layer(pruner *p, const char *name, const char *reason)
-{
-    if (p->count == p->capacity) {
-        size_t capacity = p->capacity ? 2 * p->capacity : 64;
-        layer *layers = cli_allocate(capacity * sizeof *layers);
-        if (p->count) memcpy(layers, p->layers, p->count * sizeof *layers);
-        free(p->layers);
-        p->layers = layers;
-        p->capacity = capacity;
-    }
-    layer *added = &p->layers[p->count++];
-    *added = (layer){.name = cli_copy_text(name), .reason = cli_copy_text(reason), .pruned = !*reason, .output_error = -1};
-    return added;
-}
-
-static void free_layers(pruner *p)
-{
-    for (size_t i = 0; i < p->count; i++) {
-        free(p->layers[i].name);
-        free(p->layers[i].reason);
-    }
-    free(p->layers);
-}
-
 static int on_layer(void *user, const lac_layer_report *report)
 {
     pruner *p = user;
-    layer *added = add_layer(p, report->name, report->reason);
+    prune_layer *added = prune_add_layer(p, report->name, report->reason);
     added->pruned = report->pruned, added->resumed = report->resumed;
+    if (report->pruned) lac_pattern_format(&report->pattern, added->pattern, sizeof added->pattern);
     added->n = report->n, added->k = report->k;
     added->dense_bytes = report->dense_bytes, added->stored_bytes = report->stored_bytes;
     added->energy_kept = report->energy_kept, added->seconds = report->seconds;
@@ -198,7 +189,7 @@ static int on_layer(void *user, const lac_layer_report *report)
 }
 
 /* The library begins its message with the tensor's name, if a tensor was the trouble: then it is said as everywhere. */
-static int fail(const prune_settings *s, lac_status status)
+int prune_fail(const prune_settings *s, lac_status status)
 {
     char message[2048];
     snprintf(message, sizeof message, "%s", lac_last_error());
@@ -219,40 +210,48 @@ static int fail(const prune_settings *s, lac_status status)
     return cli_fail(strstr(message, s->out) ? NULL : s->in, NULL, status);
 }
 
-static int prune_for_real(pruner *p)
+static lac_checkpoint_options make_options(const pruner *p)
 {
     const prune_settings *s = p->settings;
-    int refused = cli_refuse_overwrite(s->out, s->force);
-    if (refused) return refused;
-    lac_checkpoint_options options = {.size = sizeof options, .pattern = &s->pattern.value, .on_layer = on_layer, .user = p};
+    lac_checkpoint_options options = {.size = sizeof options};
     options.include = s->include.items, options.include_count = s->include.count;
     options.exclude = s->exclude.items, options.exclude_count = s->exclude.count;
     options.prune = (lac_prune_options){.size = sizeof options.prune, .score = s->score, .threads = (int32_t)s->threads};
     options.prune.method = (lac_method)s->method, options.prune.damping = s->damping;
     options.prune.permute = (uint32_t)s->permute;
     options.prune.transposable = s->transposable;
+    options.prune.schedule = p->steps, options.prune.schedule_count = p->step_count;
     options.calibration = s->calibration;
     options.compress =
         (lac_compress_options){.size = sizeof options.compress, .dtype = s->dtype, .threads = (int32_t)s->threads};
     options.compress.encoding = (lac_index_encoding)s->encoding;
     options.compress.overflow = s->saturate ? LAC_OVERFLOW_SATURATE : LAC_OVERFLOW_ERROR;
+    options.prune.device = p->worker;
+    return options;
+}
+
+static int prune_for_real(pruner *p)
+{
+    const prune_settings *s = p->settings;
+    lac_checkpoint_options options = make_options(p);
+    if (p->allocation)
+        options.allocation = p->allocation;
+    else
+        options.pattern = &s->pattern.value;
+    options.on_layer = on_layer, options.user = p;
     options.keep_dense = s->dense;
     options.resume = s->restart ? LAC_RESUME_RESTART : LAC_RESUME_YES;
-    lac_device *device = NULL;
-    if (s->device && lac_device_open(s->device, &device)) return cli_fail(NULL, NULL, LAC_STATUS_DEVICE);
-    options.prune.device = device;
     cli_interrupt_catch();
     cli_progress_start(&p->progress, s->progress);
     lac_status status = lac_checkpoint_prune(s->in, s->out, &options);
     cli_progress_finish(&p->progress);
-    lac_device_close(device);
     if (status == LAC_STATUS_OK) return CLI_EXIT_OK;
     if (status == LAC_STATUS_CANCELLED) {
         cli_error(s->out, NULL, "stopped after %zu tensors; the same command goes on from there", p->count);
         cli_interrupt_raise();
         return CLI_EXIT_FAILURE;
     }
-    return fail(s, status);
+    return prune_fail(s, status);
 }
 
 /* Why lac_checkpoint_prune would copy this tensor; the tests hold a dry run against a real one. */
@@ -269,11 +268,12 @@ static const char *reason_to_copy(const prune_settings *s, const lac_tensor_info
 static lac_status measure_tensor(pruner *p, const lac_tensor_info *tensor)
 {
     const prune_settings *s = p->settings;
-    layer *added = add_layer(p, tensor->name, reason_to_copy(s, tensor));
+    prune_layer *added = prune_add_layer(p, tensor->name, reason_to_copy(s, tensor));
     added->dense_bytes = added->stored_bytes = tensor->bytes;
     added->energy_kept = added->pruned ? -1 : 1;
     added->seconds = -1;
     if (tensor->rank == 2) added->n = tensor->shape[0], added->k = tensor->shape[1];
+    if (added->pruned) snprintf(added->pattern, sizeof added->pattern, "%s", s->pattern.text);
     if (!added->pruned || s->dense) return LAC_STATUS_OK;
     lac_weight_info info = {.size = sizeof info, .pattern = s->pattern.value, .n = added->n, .k = added->k};
     info.dtype = s->dtype ? s->dtype : tensor->dtype == LAC_DTYPE_F64 ? LAC_DTYPE_F32 : tensor->dtype;
@@ -305,7 +305,7 @@ static int measure_file(pruner *p, const lac_file *file)
         lac_weight_info weight = {.size = sizeof weight};
         status = lac_file_get_weight(file, i, &name, &weight);
         if (status != LAC_STATUS_OK) return cli_fail(p->settings->in, NULL, status);
-        layer *added = add_layer(p, name, "compressed already");
+        prune_layer *added = prune_add_layer(p, name, "compressed already");
         added->n = weight.n, added->k = weight.k;
         added->dense_bytes = weight.dense_bytes, added->stored_bytes = weight.value_bytes + weight.index_bytes;
         added->energy_kept = 1, added->seconds = -1;
@@ -323,92 +323,51 @@ static int prune_dry(pruner *p)
     return failed;
 }
 
-typedef struct totals {
-    int64_t pruned, copied, resumed;
-    uint64_t dense_bytes, stored_bytes;
-} totals;
-
-static totals add_up(const pruner *p)
+int prune_parse_patterns(const char *option, const char *text, lac_pattern *patterns, size_t *count)
 {
-    totals t = {0};
-    for (size_t i = 0; i < p->count; i++) {
-        if (p->layers[i].pruned)
-            t.pruned++;
-        else
-            t.copied++;
-        t.resumed += p->layers[i].resumed;
-        t.dense_bytes += p->layers[i].dense_bytes;
-        t.stored_bytes += p->layers[i].stored_bytes;
+    *count = 0;
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        char one[LAC_PATTERN_TEXT_SIZE];
+        size_t length = strcspn(at, ",");
+        snprintf(one, sizeof one, "%.*s", (int)(length < sizeof one ? length : sizeof one - 1), at);
+        if (*count == PRUNE_PATTERNS_MOST || lac_pattern_parse(one, &patterns[*count]) != LAC_STATUS_OK) {
+            cli_error(NULL, NULL, "--%s '%s': %s", option, text,
+                      *count == PRUNE_PATTERNS_MOST ? "has too many patterns" : lac_last_error());
+            return CLI_EXIT_USAGE;
+        }
+        ++*count;
     }
-    return t;
+    return CLI_EXIT_OK;
 }
 
-static double ratio(uint64_t part, uint64_t whole) { return whole ? (double)part / (double)whole : 1; }
-
-static double megabytes_per_second(const layer *l) { return l->seconds > 0 ? (double)l->dense_bytes / l->seconds / 1e6 : -1; }
-
-static json_t *known(double value) { return value < 0 ? json_null() : cli_json_number(value); }
-
-static int print_json(const pruner *p, double seconds)
+/* One of --pattern, --schedule and --budget says what stays. The last step of a schedule becomes the pattern. */
+static int read_patterns(pruner *p, prune_settings *s)
 {
-    const prune_settings *s = p->settings;
-    totals t = add_up(p);
-    json_t *layers = json_array();
-    for (size_t i = 0; i < p->count; i++) {
-        const layer *l = &p->layers[i];
-        json_array_append_new(layers,
-                              json_pack("{s:o,s:b,s:b,s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "name", cli_json_text(l->name),
-                                        "pruned", l->pruned, "resumed", l->resumed, "reason", l->reason, "n", (json_int_t)l->n,
-                                        "k", (json_int_t)l->k, "dense_bytes", (json_int_t)l->dense_bytes, "stored_bytes",
-                                        (json_int_t)l->stored_bytes, "energy_kept", known(l->energy_kept), "output_error",
-                                        known(l->output_error), "seconds", known(l->seconds), "megabytes_per_second",
-                                        known(megabytes_per_second(l))));
+    static char last[LAC_PATTERN_TEXT_SIZE];
+    if (!s->schedule && !s->pattern.text && !s->budget) {
+        cli_error(NULL, NULL, "--pattern P is missing: what stays");
+        return CLI_EXIT_USAGE;
     }
-    return cli_json_print(json_pack("{s:s,s:o,s:o,s:s,s:b,s:o,s:{s:I,s:I,s:I,s:I,s:I,s:f,s:f}}", "command", "prune", "in",
-                                    cli_json_text(s->in), "out", cli_json_text(s->out), "pattern", s->pattern.text, "dry_run",
-                                    s->dry_run, "layers", layers, "totals", "pruned", (json_int_t)t.pruned, "copied",
-                                    (json_int_t)t.copied, "resumed", (json_int_t)t.resumed, "dense_bytes",
-                                    (json_int_t)t.dense_bytes, "stored_bytes", (json_int_t)t.stored_bytes, "of_dense",
-                                    ratio(t.stored_bytes, t.dense_bytes), "seconds", seconds),
-                          CLI_EXIT_OK);
+    if (s->schedule && s->pattern.text) {
+        cli_error(NULL, NULL, "--schedule ends with the pattern: it does not go with --pattern");
+        return CLI_EXIT_USAGE;
+    }
+    if (s->budget && (s->schedule || s->pattern.text)) {
+        cli_error(NULL, NULL, "--budget chooses each layer's pattern, from --patterns: it does not go with --%s",
+                  s->schedule ? "schedule" : "pattern");
+        return CLI_EXIT_USAGE;
+    }
+    int refused = budget_read(p);
+    if (refused || !s->schedule) return refused;
+    refused = prune_parse_patterns("schedule", s->schedule, p->steps, &p->step_count);
+    if (refused) return refused;
+    s->pattern = (cli_pattern){.text = last, .value = p->steps[--p->step_count]};
+    snprintf(last, sizeof last, "%s", strrchr(s->schedule, ',') ? strrchr(s->schedule, ',') + 1 : s->schedule);
+    return CLI_EXIT_OK;
 }
 
-static void print_tables(const pruner *p, double seconds)
+static int check_settings(const prune_settings *s)
 {
-    const prune_settings *s = p->settings;
-    cli_table *table = cli_table_create("name|shape|pattern|before|after|of dense|energy kept|output error|MB/s", "lllrrrrrr");
-    for (size_t i = 0; i < p->count; i++) {
-        const layer *l = &p->layers[i];
-        if (!l->pruned && !s->all) continue;
-        double speed = megabytes_per_second(l);
-        char what[80];
-        snprintf(what, sizeof what, "%s%s", l->pruned ? s->pattern.text : "copied: ", l->reason);
-        cli_table_add(table, l->name, l->n || l->k ? cli_format_shape((int64_t[]){l->n, l->k}, 2).text : "-", what,
-                      cli_format_bytes(l->dense_bytes).text, cli_format_bytes(l->stored_bytes).text,
-                      cli_format_percent(ratio(l->stored_bytes, l->dense_bytes)).text,
-                      l->energy_kept < 0 ? "-" : cli_format_percent(l->energy_kept).text,
-                      l->output_error < 0 ? "-" : cli_format_percent(l->output_error).text,
-                      speed < 0 ? "-" : cli_format_number("%.0f", speed).text);
-    }
-    totals t = add_up(p);
-    cli_table_rule(table);
-    cli_table_add(table, "total", "", "", cli_format_bytes(t.dense_bytes).text, cli_format_bytes(t.stored_bytes).text,
-                  cli_format_percent(ratio(t.stored_bytes, t.dense_bytes)).text, "", "",
-                  s->dry_run ? "" : cli_format_number("%.0f", seconds > 0 ? (double)t.dense_bytes / seconds / 1e6 : 0).text);
-    cli_table_print(table);
-    if (s->dry_run)
-        printf("a dry run: %lld tensors would be pruned and %lld copied; nothing was written\n", (long long)t.pruned,
-               (long long)t.copied);
-    else
-        printf("%s: %lld tensors pruned, %lld copied, in %s\n", s->out, (long long)t.pruned, (long long)t.copied,
-               cli_format_seconds(seconds).text);
-    if (t.resumed) printf("%lld of them an earlier run had finished\n", (long long)t.resumed);
-}
-
-static int run(const void *given)
-{
-    pruner p = {.settings = given};
-    const prune_settings *s = p.settings;
     if (s->dense && (s->dtype || s->encoding || s->saturate)) {
         cli_error(NULL, NULL, "--dense keeps the dtype and has no index: it goes with none of --dtype, --encoding, --saturate");
         return CLI_EXIT_USAGE;
@@ -427,21 +386,57 @@ static int run(const void *given)
         cli_error(NULL, NULL, "--damping is %g; it must be positive, and goes with --method obs or fisher", s->damping);
         return CLI_EXIT_USAGE;
     }
-    if (s->device && s->method != LAC_METHOD_OBS) {
-        cli_error(NULL, NULL, "--device is '%s'; it goes with --method obs", s->device);
+    if (s->device && !s->budget && s->method != LAC_METHOD_OBS) {
+        cli_error(NULL, NULL, "--device is '%s'; it goes with --method obs, or with --budget", s->device);
         return CLI_EXIT_USAGE;
     }
-    double started = cli_seconds();
-    int exit_status = s->dry_run ? prune_dry(&p) : prune_for_real(&p);
-    double seconds = cli_seconds() - started;
-    if (exit_status == CLI_EXIT_OK) {
-        if (s->json)
-            exit_status = print_json(&p, seconds);
-        else
-            print_tables(&p, seconds);
-        if (add_up(&p).pruned == 0) cli_error(s->in, NULL, "warning: no tensor was pruned; --all tells why");
+    return CLI_EXIT_OK;
+}
+
+/* With a budget the patterns are chosen first, and a dry run ends there. */
+static int work(pruner *p)
+{
+    const prune_settings *s = p->settings;
+    if (s->dry_run && !s->budget) return prune_dry(p);
+    int refused = s->dry_run ? CLI_EXIT_OK : cli_refuse_overwrite(s->out, s->force);
+    if (refused) return refused;
+    /* With a budget and no target, --device is only where the model is to run. */
+    lac_status status = s->device && (!s->budget || s->target) ? lac_device_open(s->device, &p->worker) : LAC_STATUS_OK;
+    if (status != LAC_STATUS_OK) return cli_fail(NULL, NULL, status);
+    if (s->budget) {
+        lac_checkpoint_options options = make_options(p);
+        refused = budget_allocate(p, &options);
+        if (refused == CLI_EXIT_OK) refused = budget_write(p);
+        if (refused) return refused;
+        if (!s->json) budget_print(p);
     }
-    free_layers(&p);
+    return s->dry_run ? CLI_EXIT_OK : prune_for_real(p);
+}
+
+static int run(const void *given)
+{
+    prune_settings settings;
+    memcpy(&settings, given, sizeof settings);
+    pruner p = {.settings = &settings};
+    const prune_settings *s = p.settings;
+    int exit_status = check_settings(s);
+    if (!exit_status) exit_status = read_patterns(&p, &settings);
+    if (!exit_status) {
+        double started = cli_seconds();
+        exit_status = work(&p);
+        double seconds = cli_seconds() - started;
+        if (exit_status == CLI_EXIT_OK) {
+            if (s->json)
+                exit_status = prune_print_json(&p, seconds);
+            else if (!s->budget || !s->dry_run)
+                prune_print_tables(&p, seconds);
+            if (!s->budget && prune_add_up(&p).pruned == 0)
+                cli_error(s->in, NULL, "warning: no tensor was pruned; --all tells why");
+        }
+    }
+    budget_free(&p);
+    lac_device_close(p.worker);
+    prune_free_layers(&p);
     return exit_status;
 }
 
@@ -462,6 +457,8 @@ const cli_command cli_command_prune = {
     .examples = "lacuna prune model.safetensors pruned.safetensors --pattern 2:4 --exclude '*embed*'\n"
                 "lacuna prune checkpoint/ pruned.safetensors -p vw32:8:32 --dtype bf16 --json\n"
                 "lacuna prune model.safetensors pruned.safetensors -p 2:4 -m obs -c inputs.safetensors\n"
+                "lacuna prune model.safetensors out.safetensors --schedule 6:8,4:8,2:8 -m fisher -c g.safetensors\n"
+                "lacuna prune model.safetensors out.safetensors --budget speedup=2 --target h200 --batch 16\n"
                 "lacuna prune model.safetensors pruned.safetensors -p 64:2:8 --dry-run",
     .operands = operands,
     .options = options,

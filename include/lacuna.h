@@ -240,6 +240,9 @@ typedef struct lac_prune_options {
     int32_t transposable;               /* 1, for N:M with MAGNITUDE and WANDA: N of M along columns too, for training; n and k
                              multiples of M. The best choice of all that do                                           */
     const lac_device *device; /* OBS: a GPU that does the large products, with cuBLAS; NULL, or a CPU: the CPU does them     */
+    const lac_pattern *schedule; /* [schedule_count] patterns on the way, say 4:8 before 2:8: each step prunes what the last one
+                             left, and what went stays out wherever the next pattern allows it. Not with transposable        */
+    size_t schedule_count;
 } lac_prune_options;
 
 /* An order of rows or columns goes into the mask, and from there into the weight; kernels undo it as they read X and write
@@ -450,6 +453,7 @@ typedef struct lac_layer_report {
     double output_error; /* what the outputs lose over the calibration, as a share; negative when there is none */
     int32_t resumed;     /* 1: an earlier run had finished it; seconds are that run's                            */
     lac_pattern pattern; /* when pruned                                                                          */
+    double loss_rise;    /* FISHER: what the loss is taken to rise by; negative when there are no gradients       */
 } lac_layer_report;
 
 /* Called after each tensor; a nonzero return stops with CANCELLED and leaves no file behind, unless the run can be resumed. */
@@ -457,15 +461,19 @@ typedef int (*lac_layer_fn)(void *user, const lac_layer_report *report);
 
 /* What a run that is cut off (cancelled, killed, out of memory or disk) leaves for the next one. */
 typedef enum lac_resume {
-    LAC_RESUME_NO = 0,     /* nothing                                                                                */
-    LAC_RESUME_YES = 1,    /* "<out>.partial" and "<out>.journal": the next run checks them and goes on from there. It is refused when
+    LAC_RESUME_NO = 0, /* nothing                                                                                */
+    LAC_RESUME_YES =
+        1, /* "<out>.partial" and "<out>.journal": the next run checks them and goes on from there. It is refused when
                               the options or the input are not the same                                              */
     LAC_RESUME_RESTART = 2 /* the same, but what an earlier run left is forgotten first                              */
 } lac_resume;
 
+/* Which pattern each layer of a checkpoint gets, and what that costs: see lac_checkpoint_allocate. */
+typedef struct lac_allocation lac_allocation;
+
 typedef struct lac_checkpoint_options {
     size_t size;
-    const lac_pattern *pattern; /* must be said                                                                   */
+    const lac_pattern *pattern; /* must be said, unless there is an allocation                                    */
     const char *const *include; /* shell globs (* ? [a-z]) on tensor names; none: every floating 2-D tensor       */
     size_t include_count;
     const char *const *exclude; /* applied after include                                                          */
@@ -479,13 +487,15 @@ typedef struct lac_checkpoint_options {
         *calibration; /* WANDA, OBS: a file with a tensor [..., k] of inputs for each matrix that is pruned: "a.b.input" for
                                 "a.b.weight", "c.input" for any other "c", or the only tensor of an .npy                  */
     lac_resume resume;
+    const lac_allocation
+        *allocation; /* instead of a pattern: each layer its own; those that stay dense are copied. Permutations are
+                                         looked for where the layer's pattern knows them                                  */
 } lac_checkpoint_options;
 
 /* Prunes a checkpoint into a container, one tensor in memory at a time; what it does not prune is copied. */
 LAC_API lac_status lac_checkpoint_prune(const char *in, const char *out, const lac_checkpoint_options *options);
 
 /* ---------------------------------------------------------------- devices */
-
 
 typedef enum lac_device_kind { LAC_DEVICE_KIND_CPU = 1, LAC_DEVICE_KIND_CUDA = 2 } lac_device_kind;
 
@@ -636,6 +646,62 @@ LAC_API lac_status lac_plan_execute(const lac_plan *plan, const lac_execute_args
  * Reads args' x, bias, c, their leading dimensions, alpha and beta. */
 LAC_API lac_status lac_plan_reference(const lac_plan *plan, const lac_execute_args *args, double *y, double *bound, int64_t ld);
 LAC_API void lac_plan_free(lac_plan *plan);
+
+/* ---------------------------------------------------------------- patterns by budget */
+
+/* What a choice of patterns has to keep to. */
+typedef enum lac_budget {
+    LAC_BUDGET_SPEEDUP = 1, /* all layers together take, by the performance model, at most 1 / amount of what they take dense */
+    LAC_BUDGET_DENSITY = 2  /* at most this share of all weights stays                                                       */
+} lac_budget;
+
+typedef struct lac_allocate_options {
+    size_t size;
+    const lac_pattern *patterns; /* [pattern_count] that each layer may have; staying dense is always a choice           */
+    size_t pattern_count;
+    lac_budget budget;
+    double amount;
+    lac_device *device;    /* whose kernels the times are predicted for, a described one ("h200") will do. SPEEDUP needs it */
+    int64_t m;             /* tokens; 0: 1                                                                                  */
+    lac_plan_options plan; /* its size may stay 0: layouts, dtypes, precision, epilogue, threads                         */
+} lac_allocate_options;
+
+/* One layer, under one pattern or dense. */
+typedef struct lac_choice_info {
+    size_t size;
+    const char *name; /* of the layer's weight                                                                       */
+    int64_t n, k;
+    int32_t pruned;      /* 0: dense                                                                                 */
+    lac_pattern pattern; /* when pruned                                                                              */
+    double loss; /* what pruning it so loses, as the method sees it: WANDA and OBS the share of the outputs' energy, FISHER the
+                            rise of the loss, MAGNITUDE the share of the weights' energy                             */
+    double density; /* share of the weights that stay                                                           */
+    double seconds; /* predicted; negative without a device                                                     */
+    double dense_seconds;
+} lac_choice_info;
+
+typedef struct lac_allocation_info {
+    size_t size;
+    int64_t layers, pruned;
+    double loss;       /* the sum over the layers                          */
+    double loss_bound; /* no choice of these patterns within the budget loses less; equal to loss where the search was exact */
+    double density;    /* of all layers                                    */
+    double seconds, dense_seconds; /* sums; negative without a device         */
+} lac_allocation_info;
+
+/* Prunes each matrix that `checkpoint` selects to each pattern, one at a time, and writes nothing: what that loses, by the method and the
+ * calibration of `checkpoint`, and how long the planner's kernel takes. Then chooses the patterns that lose least in all within the budget;
+ * layers that do not pay stay dense. Of `checkpoint` pattern, keep_dense, resume and allocation are not used; on_layer is called
+ * after each layer. INVALID_ARGUMENT, with the most that can be had, when no choice keeps to the budget. */
+LAC_API lac_status lac_checkpoint_allocate(const char *in, const lac_checkpoint_options *checkpoint,
+                                           const lac_allocate_options *options, lac_allocation **out);
+LAC_API lac_status lac_allocation_get_info(const lac_allocation *allocation, lac_allocation_info *info);
+/* What was chosen for the i-th layer; NOT_FOUND past the end. */
+LAC_API lac_status lac_allocation_get_layer(const lac_allocation *allocation, int64_t index, lac_choice_info *info);
+/* What the i-th layer could have been: dense, then pattern after pattern; NOT_FOUND past the end of either. */
+LAC_API lac_status lac_allocation_get_option(const lac_allocation *allocation, int64_t index, int64_t option,
+                                             lac_choice_info *info);
+LAC_API void lac_allocation_free(lac_allocation *allocation);
 
 /* ---------------------------------------------------------------- kernels */
 

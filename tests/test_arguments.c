@@ -335,6 +335,19 @@ static void checkpoints(void **state)
     options.include_count = 0;
     options.exclude_count = 2;
     refuses(lac_checkpoint_prune(the->checkpoint, the->out, &options), "exclude");
+    options.exclude_count = 0;
+    lac_allocation *allocation = UNTOUCHED;
+    lac_allocation_info info = {.size = sizeof info};
+    lac_choice_info choice = {.size = sizeof choice};
+    lac_allocate_options wanted = {.size = sizeof wanted, .patterns = &the->pattern, .pattern_count = 1};
+    refuses(lac_checkpoint_allocate(the->checkpoint, &options, &wanted, &allocation), "budget is 0");
+    wanted.budget = LAC_BUDGET_DENSITY, wanted.amount = 1;
+    refuses(lac_checkpoint_allocate(the->checkpoint, NULL, &wanted, &allocation), "options is NULL");
+    refuses(lac_allocation_get_info(NULL, &info), "allocation is NULL");
+    refuses(lac_allocation_get_layer(NULL, 0, &choice), "allocation is NULL");
+    refuses(lac_allocation_get_option(NULL, 0, 0, &choice), "allocation is NULL");
+    harmless(lac_allocation_free, (lac_allocation_free(NULL), true));
+    assert_true(allocation == UNTOUCHED);
     assert_int_equal(test_folder_files(), files_before);
 }
 

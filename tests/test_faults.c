@@ -92,6 +92,21 @@ static lac_status try_prune_fisher(test_scene *s)
     return lac_prune_and_correct(&s->dense.view, &s->pattern, &options, &s->out.view, &s->new_mask);
 }
 
+static lac_status try_prune_schedule(test_scene *s)
+{
+    lac_calibration *calibration = NULL;
+    lac_prune_options options = {.size = sizeof options, .threads = 2, .schedule = &s->pattern, .schedule_count = 1};
+    lac_status status = lac_calibration_create(TEST_COLS, &calibration);
+    if (!status) status = lac_calibration_add(calibration, &s->dense.view, 1);
+    if (!status) status = lac_prune(&s->dense.view, &s->pattern, &options, &s->new_mask);
+    options.method = LAC_METHOD_OBS, options.calibration = calibration;
+    lac_mask_free(s->new_mask);
+    s->new_mask = NULL;
+    if (!status) status = lac_prune_and_correct(&s->dense.view, &s->pattern, &options, &s->out.view, &s->new_mask);
+    lac_calibration_free(calibration);
+    return status;
+}
+
 static lac_status try_prune_wanda(test_scene *s) { return calibrated(s, LAC_METHOD_WANDA); }
 static lac_status try_prune_obs(test_scene *s) { return calibrated(s, LAC_METHOD_OBS); }
 
@@ -220,6 +235,23 @@ static lac_status try_checkpoint_resume(test_scene *s)
     snprintf(path, sizeof path, "%s.journal", s->target);
     if (status != LAC_STATUS_OK) unlink(path);
     return status;
+}
+
+static lac_status try_allocate(test_scene *s)
+{
+    lac_allocation *allocation = NULL;
+    lac_allocation_info info = {.size = sizeof info};
+    lac_choice_info layer = {.size = sizeof layer};
+    lac_checkpoint_options checkpoint = {.size = sizeof checkpoint, .pattern = &s->pattern};
+    lac_allocate_options options = {.size = sizeof options, .patterns = &s->pattern, .pattern_count = 1, .device = s->device};
+    options.budget = LAC_BUDGET_DENSITY, options.amount = 1;
+    lac_status status = lac_checkpoint_allocate(s->checkpoint, &checkpoint, &options, &allocation);
+    if (status == LAC_STATUS_OK) status = lac_allocation_get_info(allocation, &info);
+    if (status == LAC_STATUS_OK) status = lac_allocation_get_layer(allocation, 0, &layer);
+    if (status == LAC_STATUS_OK) status = lac_allocation_get_option(allocation, 0, 1, &layer);
+    lac_allocation_free(allocation);
+    if (status != LAC_STATUS_OK) return status;
+    return ok_when(info.layers > 0 && info.loss == 0 && layer.seconds > 0);
 }
 
 /* ---- writers */
@@ -447,6 +479,7 @@ static const scenario scenarios[] = {
     {"lac_calibration_add lac_calibration_get_info lac_calibration_error", try_prune_wanda, 0, 0, true},
     {"lac_prune_and_correct", try_prune_obs, 0, 0, true},
     {"lac_prune_and_correct", try_prune_fisher, 0, 0, true},
+    {"lac_prune_and_correct", try_prune_schedule, 0, 0, true},
     {"lac_mask_from_matrix", try_mask_from_matrix, 0, check_new_mask, true},
     {"lac_mask_from_nonzeros", try_mask_from_nonzeros, 0, check_new_mask, true},
     {"lac_mask_with_pattern", try_mask_with_pattern, 0, check_new_mask, true},
@@ -477,6 +510,8 @@ static const scenario scenarios[] = {
     {"lac_checkpoint_prune", try_checkpoint_prune, 0, check_target, true},
     {"lac_checkpoint_prune", try_checkpoint_dense, 0, check_target, true},
     {"lac_checkpoint_prune", try_checkpoint_resume, 0, check_target, true},
+    {"lac_checkpoint_allocate lac_allocation_get_info lac_allocation_get_layer lac_allocation_get_option lac_allocation_free",
+     try_allocate, 0, 0, true},
     {"lac_writer_open lac_writer_free", try_writer_open, 0, 0, true},
     {"lac_writer_set_metadata", try_set_metadata, prepare_writer, finish_writer, true},
     {"lac_writer_declare_tensor", try_declare_tensor, prepare_writer, finish_declared_tensor, true},

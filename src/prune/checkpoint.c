@@ -1,7 +1,6 @@
 /* checkpoint.c - lac_checkpoint_prune: a whole checkpoint from dense to compressed, one tensor in memory at a time.
  * The first pass decides what happens to each tensor and declares it to the writer, the second does it in the same
  * order. Called by users and by `lacuna prune`. */
-#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -11,13 +10,14 @@
 #include "core/pattern.h"
 #include "core/status.h"
 #include "lacuna.h"
+#include "prune/checkpoint.h"
 #include "prune/inputs.h"
 #include "prune/layer.h"
+#include "prune/permute.h"
 #include "prune/resume.h"
 
 typedef struct checkpoint {
     lac_checkpoint_options options;
-    lac_pattern pattern;
     lac_file *file, *inputs; /* inputs: NULL without a calibration */
     lac_writer *writer;
     lac_journal *journal;     /* NULL: this run cannot be resumed */
@@ -33,81 +33,44 @@ static double seconds_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static lac_status check_globs(const char *name, const char *const *globs, size_t count)
-{
-    if (count > 0 && !globs)
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: %s is NULL but %s_count is %zu", name, name, count);
-    for (size_t i = 0; i < count; i++)
-        if (!globs[i]) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: %s[%zu] is NULL", name, i);
-    return LAC_STATUS_OK;
-}
-
-static lac_status read_options(const lac_checkpoint_options *options, checkpoint *c)
-{
-    if (!options) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options is NULL; a pattern must be said");
-    lac_status status = lac_read_struct("options", options, &c->options, sizeof c->options);
-    if (status != LAC_STATUS_OK) return status;
-    if (!c->options.pattern) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: pattern is NULL");
-    c->pattern = *c->options.pattern;
-    status = lac_pattern_validate(&c->pattern);
-    if (status == LAC_STATUS_OK) status = check_globs("include", c->options.include, c->options.include_count);
-    if (status == LAC_STATUS_OK) status = check_globs("exclude", c->options.exclude, c->options.exclude_count);
-    if (status != LAC_STATUS_OK) return status;
-    if (c->options.keep_dense != 0 && c->options.keep_dense != 1)
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: keep_dense is %d; it must be 0 or 1",
-                        (int)c->options.keep_dense);
-    if (c->options.prune.size > sizeof c->options.prune || c->options.compress.size > sizeof c->options.compress)
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: prune.size is %zu and compress.size is %zu; at most %zu and %zu",
-                        c->options.prune.size, c->options.compress.size, sizeof c->options.prune, sizeof c->options.compress);
-    if (c->options.prune.size == 0) c->options.prune.size = sizeof c->options.prune;
-    if (c->options.compress.size == 0) c->options.compress.size = sizeof c->options.compress;
-    if (c->options.resume < LAC_RESUME_NO || c->options.resume > LAC_RESUME_RESTART)
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: resume is %d, which is none of lac_resume",
-                        (int)c->options.resume);
-    bool calibrated = c->options.prune.method >= LAC_METHOD_WANDA;
-    if (calibrated != (c->options.calibration != NULL))
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: calibration is %s, but the method %s",
-                        calibrated ? "NULL" : "given",
-                        calibrated ? "judges weights by what it holds" : "looks at the weights alone");
-    if (c->options.prune.calibration)
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
-                        "options: prune.calibration is given; a checkpoint's layers have one each, from a file");
-    return LAC_STATUS_OK;
-}
-
-static bool matches(const char *name, const char *const *globs, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (fnmatch(globs[i], name, 0) == 0) return true;
-    return false;
-}
-
-/* Why a tensor is copied as it is; "" when it is to be pruned. */
-static const char *reason_to_copy(const checkpoint *c, const lac_tensor_info *tensor)
-{
-    const lac_checkpoint_options *o = &c->options;
-    if (tensor->rank != 2) return "not a matrix";
-    if (!lac_dtype_is_input(tensor->dtype)) return "not of a floating type";
-    if (tensor->shape[0] > LAC_MAX_DIMENSION || tensor->shape[1] > LAC_MAX_DIMENSION) return "too large";
-    if (o->include_count > 0 && !matches(tensor->name, o->include, o->include_count)) return "not included";
-    if (matches(tensor->name, o->exclude, o->exclude_count)) return "excluded";
-    return "";
-}
-
 static lac_status get_tensor(const checkpoint *c, int64_t index, lac_tensor_info *tensor)
 {
     *tensor = (lac_tensor_info){.size = sizeof *tensor};
     return lac_file_get_tensor(c->file, index, tensor);
 }
 
-static lac_status declare_pruned(const checkpoint *c, const lac_tensor_info *tensor)
+/* What happens to a tensor: why it is copied, or "" and the pattern that it is pruned to. */
+static const char *decide(const checkpoint *c, const lac_tensor_info *tensor, lac_pattern *pattern)
+{
+    const char *reason = lac_checkpoint_reason_to_copy(&c->options, tensor);
+    if (*reason) return reason;
+    if (c->options.pattern) {
+        *pattern = *c->options.pattern;
+        return "";
+    }
+    const lac_choice_info *choice = lac_allocation_find(c->options.allocation, tensor->name);
+    if (!choice) return "not in the allocation";
+    if (!choice->pruned) return "stays dense";
+    *pattern = choice->pattern;
+    return "";
+}
+
+/* What may be reordered under this pattern. With one pattern for all, one that knows no such order is refused in pruning. */
+static uint32_t permute_for(const checkpoint *c, const lac_pattern *pattern)
+{
+    uint32_t wanted = c->options.prune.permute;
+    return c->options.allocation ? wanted & lac_permute_possible(pattern) : wanted;
+}
+
+static lac_status declare_pruned(const checkpoint *c, const lac_tensor_info *tensor, const lac_pattern *pattern)
 {
     const lac_compress_options *o = &c->options.compress;
-    lac_weight_info info = {.size = sizeof info, .pattern = c->pattern, .n = tensor->shape[0], .k = tensor->shape[1]};
+    uint32_t permute = permute_for(c, pattern);
+    lac_weight_info info = {.size = sizeof info, .pattern = *pattern, .n = tensor->shape[0], .k = tensor->shape[1]};
     info.dtype = o->dtype != LAC_DTYPE_NONE ? o->dtype : tensor->dtype == LAC_DTYPE_F64 ? LAC_DTYPE_F32 : tensor->dtype;
     info.encoding = o->encoding;
-    info.has_row_perm = c->pattern.family == LAC_FAMILY_SHUFFLED || c->options.prune.permute & LAC_PERMUTE_ROWS;
-    info.has_col_perm = (c->options.prune.permute & LAC_PERMUTE_COLUMNS) != 0;
+    info.has_row_perm = pattern->family == LAC_FAMILY_SHUFFLED || permute & LAC_PERMUTE_ROWS;
+    info.has_col_perm = (permute & LAC_PERMUTE_COLUMNS) != 0;
     lac_status status = lac_weight_measure(&info, NULL);
     if (status == LAC_STATUS_OK) status = lac_writer_declare_weight(c->writer, tensor->name, &info, NULL);
     return status;
@@ -145,12 +108,13 @@ static lac_status declare_all(checkpoint *c)
     lac_status status = declare_metadata(c);
     for (int64_t i = 0; i < c->tensors && status == LAC_STATUS_OK; i++) {
         lac_tensor_info tensor;
+        lac_pattern pattern;
         status = get_tensor(c, i, &tensor);
         if (status != LAC_STATUS_OK) return status;
-        if (c->options.keep_dense || *reason_to_copy(c, &tensor))
+        if (*decide(c, &tensor, &pattern) || c->options.keep_dense)
             status = lac_writer_declare_tensor(c->writer, &tensor);
         else
-            status = declare_pruned(c, &tensor);
+            status = declare_pruned(c, &tensor, &pattern);
         if (status != LAC_STATUS_OK) return lac_fail_in(status, "%s", tensor.name);
         c->bytes_total += tensor.bytes;
     }
@@ -185,11 +149,14 @@ static lac_status prune_tensor(const checkpoint *c, const lac_tensor_info *tenso
 {
     lac_layer layer;
     lac_layer_result result;
-    lac_status status = lac_layer_open(tensor, c->inputs, &c->options.prune, &layer);
+    lac_prune_options options = c->options.prune;
+    options.permute = permute_for(c, &report->pattern);
+    lac_status status = lac_layer_open(tensor, c->inputs, &options, &layer);
     if (status != LAC_STATUS_OK) return status;
     status = lac_layer_prune(&layer, &report->pattern, &result);
     if (status == LAC_STATUS_OK) {
         report->energy_kept = result.energy_kept, report->output_error = result.output_error;
+        report->loss_rise = result.loss_rise;
         status = write_pruned(c, &result, tensor->name, report);
         lac_layer_release(&result);
     }
@@ -240,10 +207,9 @@ static lac_status write_tensor(checkpoint *c, int64_t index)
     lac_tensor_info tensor;
     lac_status status = get_tensor(c, index, &tensor);
     if (status != LAC_STATUS_OK) return status;
-    lac_layer_report report = {
-        .name = tensor.name, .reason = reason_to_copy(c, &tensor), .index = index, .energy_kept = 1.0, .output_error = -1};
+    lac_layer_report report = {.name = tensor.name, .index = index, .energy_kept = 1.0, .output_error = -1, .loss_rise = -1};
+    report.reason = decide(c, &tensor, &report.pattern);
     report.pruned = *report.reason == '\0';
-    if (report.pruned) report.pattern = c->pattern;
     report.dense_bytes = report.stored_bytes = tensor.bytes;
     if (tensor.rank == 2) report.n = tensor.shape[0], report.k = tensor.shape[1];
     status = c->journal ? write_resumable(c, &tensor, &report, start) : write_now(c, &tensor, &report);
@@ -256,7 +222,7 @@ static lac_status write_carried(checkpoint *c, int64_t index)
 {
     double start = seconds_now();
     lac_layer_report report = {
-        .reason = "compressed already", .index = c->tensors + index, .energy_kept = 1.0, .output_error = -1};
+        .reason = "compressed already", .index = c->tensors + index, .energy_kept = 1.0, .output_error = -1, .loss_rise = -1};
     lac_weight *weight = NULL;
     lac_weight_info info = {.size = sizeof info};
     lac_status status = lac_file_get_weight(c->file, index, &report.name, &info);
@@ -272,32 +238,6 @@ static lac_status write_carried(checkpoint *c, int64_t index)
     return tell(c, &report, start, report.stored_bytes);
 }
 
-static json_t *describe_globs(const char *const *globs, size_t count)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < count && list; i++)
-        if (json_array_append_new(list, json_string(globs[i])) != 0) {
-            json_decref(list);
-            return NULL;
-        }
-    return list;
-}
-
-/* Everything besides the tensors that decides what is written, for the journal. Not the threads: the result is the same. */
-static json_t *describe_options(const checkpoint *c)
-{
-    const lac_checkpoint_options *o = &c->options;
-    const lac_prune_options *p = &o->prune;
-    char pattern[LAC_PATTERN_TEXT_SIZE];
-    if (lac_pattern_format(&c->pattern, pattern, sizeof pattern) != LAC_STATUS_OK) return NULL;
-    return json_pack("{s:s,s:o,s:o,s:i,s:i,s:f,s:i,s:i,s:i,s:s,s:i,s:i,s:i}", "pattern", pattern, "include",
-                     describe_globs(o->include, o->include_count), "exclude", describe_globs(o->exclude, o->exclude_count),
-                     "method", (int)p->method, "score", (int)p->score, "damping", p->damping, "permute", (int)p->permute,
-                     "permute_rounds", (int)p->permute_rounds, "transposable", (int)p->transposable, "dtype",
-                     lac_dtype_name(o->compress.dtype), "encoding", (int)o->compress.encoding, "overflow",
-                     (int)o->compress.overflow, "keep_dense", (int)o->keep_dense);
-}
-
 static lac_status open_both(checkpoint *c, const char *in, const char *out)
 {
     lac_file_info info = {.size = sizeof info};
@@ -307,10 +247,10 @@ static lac_status open_both(checkpoint *c, const char *in, const char *out)
     if (info.masks > 0) return lac_fail(LAC_STATUS_UNSUPPORTED, "in: %s holds a mask, which has no weights to prune", in);
     c->tensors = info.tensors;
     c->weights = info.weights;
-    if (c->options.calibration) status = lac_file_open(c->options.calibration, &c->inputs);
-    if (status != LAC_STATUS_OK) return lac_fail_in(status, "calibration");
+    status = lac_checkpoint_open_inputs(&c->options, &c->inputs);
+    if (status != LAC_STATUS_OK) return status;
     if (c->options.resume == LAC_RESUME_NO) return lac_writer_open(out, &c->writer);
-    status = lac_resume_open(out, c->options.resume, describe_options(c), &c->journal);
+    status = lac_resume_open(out, c->options.resume, lac_checkpoint_describe(&c->options), &c->journal);
     return status == LAC_STATUS_OK ? lac_writer_open_partial(out, &c->writer) : status;
 }
 
@@ -330,7 +270,7 @@ lac_status lac_checkpoint_prune(const char *in, const char *out, const lac_check
     checkpoint c = {0};
     if (!in) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "in is NULL");
     if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
-    lac_status status = read_options(options, &c);
+    lac_status status = lac_checkpoint_read_options(options, true, &c.options);
     if (status != LAC_STATUS_OK) return status;
     status = open_both(&c, in, out);
     if (status == LAC_STATUS_OK) status = declare_all(&c);

@@ -14,6 +14,7 @@
 #include "core/parallel.h"
 #include "core/status.h"
 #include "prune/linear.h"
+#include "prune/obs.h"
 
 /* Gradients of W[row][first ..] in sample s. */
 static void read_gradient(const lac_fisher *f, int64_t sample, int64_t row, int64_t first, int64_t count, float *out)
@@ -58,6 +59,8 @@ static void load_rows(const lac_fisher *f, int64_t group, int64_t first, double 
         int64_t row = row_of(f, group * f->geometry.unit_n + r);
         for (int c = 0; c < out->width; c++) out->w[r * out->width + c] = f->w[row * f->k + first + c];
         invert_block(f, row, first, out->width, out->inverse + r * out->width * out->width);
+        for (int c = 0; f->within && c < out->width; c++)
+            if (!lac_mask_test(f->within, row, first + c)) lac_fisher_drop(out, r, c);
     }
 }
 
@@ -166,6 +169,63 @@ static lac_status mean_square(const lac_fisher *f, double *out)
     return LAC_STATUS_OK;
 }
 
+/* ---------------------------------------------------------------- what it costs */
+
+typedef struct rise_state {
+    const lac_fisher *f;
+    const lac_matrix *original, *pruned;
+    double *rows; /* [n] */
+} rise_state;
+
+static void rise_of_row(void *state, int thread, int64_t row)
+{
+    const rise_state *s = state;
+    const lac_fisher *f = s->f;
+    double *change = f->scratch + thread * f->scratch_count; /* [k] */
+    float g[LAC_FISHER_BLOCK];
+    double sum = 0, squares = 0;
+    for (int64_t c = 0; c < f->k; c++) {
+        change[c] = lac_load_f64(s->pruned->data, s->pruned->dtype, lac_matrix_at(s->pruned, row, c)) -
+                    lac_load_f64(s->original->data, s->original->dtype, lac_matrix_at(s->original, row, c));
+        squares += change[c] * change[c];
+    }
+    for (int64_t sample = 0; sample < f->gradients->samples; sample++) {
+        double product = 0;
+        for (int64_t first = 0; first < f->k; first += LAC_FISHER_BLOCK) {
+            int64_t count = lac_smaller(LAC_FISHER_BLOCK, f->k - first);
+            read_gradient(f, sample, row, first, count, g);
+            for (int64_t c = 0; c < count; c++) product += g[c] * change[first + c];
+        }
+        sum += product * product;
+    }
+    s->rows[row] = 0.5 * (sum / (double)f->gradients->samples + f->damping * squares);
+}
+
+lac_status lac_fisher_rise(const lac_matrix *original, const lac_matrix *pruned, const lac_gradients *gradients, double damping,
+                           int threads, double *out)
+{
+    lac_matrix w, v;
+    lac_status status = lac_matrix_check("original", original, 1, &w);
+    if (status == LAC_STATUS_OK) status = lac_matrix_check("pruned", pruned, 1, &v);
+    if (status != LAC_STATUS_OK) return status;
+    lac_fisher f = {.n = w.rows, .k = w.cols, .gradients = gradients, .scratch_count = w.cols};
+    f.threads = lac_parallel_threads(threads, f.n);
+    uint64_t bytes = ((uint64_t)f.threads * (uint64_t)f.k + (uint64_t)f.n) * sizeof(double);
+    double mean = 0, total = 0;
+    f.scratch = lac_allocate(bytes);
+    if (!f.scratch) return lac_fail_memory("the rise of the loss", bytes);
+    status = mean_square(&f, &mean);
+    if (status == LAC_STATUS_OK) {
+        f.damping = (damping > 0 ? damping : 0.01) * mean;
+        rise_state s = {.f = &f, .original = &w, .pruned = &v, .rows = f.scratch + f.threads * f.k};
+        lac_parallel_for_each(f.n, (int)lac_smaller(f.threads, f.n), rise_of_row, &s);
+        for (int64_t r = 0; r < f.n; r++) total += s.rows[r];
+        *out = total;
+    }
+    lac_release(f.scratch);
+    return status;
+}
+
 static lac_status read_weights(const lac_matrix *dense, float *w)
 {
     for (int64_t r = 0; r < dense->rows; r++) {
@@ -211,8 +271,12 @@ lac_status lac_prune_fisher(const lac_prune_job *job, const lac_gradients *gradi
                             const lac_matrix *corrected, lac_mask **out)
 {
     const lac_matrix *dense = &job->source.matrix;
-    lac_fisher f = {
-        .n = dense->rows, .k = dense->cols, .pattern = job->pattern, .geometry = job->geometry, .gradients = gradients};
+    lac_fisher f = {.n = dense->rows,
+                    .k = dense->cols,
+                    .pattern = job->pattern,
+                    .geometry = job->geometry,
+                    .gradients = gradients,
+                    .within = job->within};
     int64_t group = f.geometry.is_free ? 0 : f.geometry.group_m * f.geometry.unit_k;
     f.group = group <= LAC_FISHER_BLOCK ? group : 0;
     f.width = f.group > 0 ? LAC_FISHER_BLOCK / f.group * f.group : LAC_FISHER_BLOCK;

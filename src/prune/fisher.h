@@ -21,6 +21,7 @@ typedef struct lac_fisher {
     double *scratch; /* [threads][scratch_count] */
     int64_t scratch_count;
     lac_mask *mask;
+    const lac_mask *within; /* what may stay; the rest goes first. NULL: everything */
 } lac_fisher;
 
 /* The rows of a row group, with their weights in a block and the inverse of their Fisher matrices there. */

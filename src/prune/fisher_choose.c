@@ -30,10 +30,15 @@ void lac_fisher_drop(lac_fisher_rows *s, int64_t row, int column)
     for (int j = 0; j < width; j++) from[j] = 0; /* it takes no part any more */
 }
 
-/* w_Q^T (F^-1_QQ)^-1 w_Q of a row for the columns in index[size]. */
+/* w_Q^T (F^-1_QQ)^-1 w_Q of a row for the columns in index[size]; those that are gone already cost nothing. */
 static double cost_of(const lac_fisher_rows *s, int64_t row, const int *index, int size)
 {
     const double *w = s->w + row * s->width, *inverse = s->inverse + row * s->width * s->width;
+    int here[LAC_FISHER_BLOCK], still = 0;
+    for (int i = 0; i < size; i++)
+        if (inverse[index[i] * s->width + index[i]] > 0) here[still++] = index[i];
+    index = here, size = still;
+    if (size == 0) return 0;
     if (size == 1) return w[index[0]] * w[index[0]] / inverse[index[0] * s->width + index[0]];
     double factor[LAC_FISHER_BLOCK * LAC_FISHER_BLOCK], y[LAC_FISHER_BLOCK], cost = 0;
     for (int i = 0; i < size; i++) {
@@ -53,6 +58,15 @@ static double cost_of_rows(const lac_fisher_rows *s, int64_t first, int64_t coun
     return cost;
 }
 
+/* How many of these weights an earlier step let go: among equals they go first. */
+static int64_t gone_before(const lac_fisher_rows *s, int64_t first, int64_t count, const int *index, int size)
+{
+    int64_t gone = 0;
+    for (int64_t r = first; r < first + count; r++)
+        for (int i = 0; i < size; i++) gone += !(s->inverse[(r * s->width + index[i]) * s->width + index[i]] > 0);
+    return gone;
+}
+
 static int64_t choices(int m, int n)
 {
     int64_t result = 1;
@@ -64,13 +78,15 @@ static int64_t choices(int m, int n)
 static uint64_t drop_best_set(lac_fisher_rows *s, int64_t row, int64_t rows, int first, int count, int size)
 {
     uint64_t best = 0;
+    int64_t best_gone = 0;
     double least = INFINITY;
     for (uint64_t set = (UINT64_C(1) << count) - 1; set > 0; set--) {
         int index[SET_SIZE_MOST], found = 0;
         if (__builtin_popcountll(set) != size) continue;
         for (uint64_t left = set; left; left &= left - 1) index[found++] = first + __builtin_ctzll(left);
         double cost = cost_of_rows(s, row, rows, index, size);
-        if (cost < least || !best) least = cost, best = set;
+        int64_t gone = gone_before(s, row, rows, index, size);
+        if (cost < least || !best || (cost == least && gone > best_gone)) least = cost, best = set, best_gone = gone;
     }
     for (int64_t r = row; r < row + rows; r++)
         for (uint64_t left = best; left; left &= left - 1) lac_fisher_drop(s, r, first + __builtin_ctzll(left));
@@ -85,13 +101,15 @@ static uint64_t drop_units(lac_fisher_rows *s, int64_t row, int64_t rows, int fi
     int units = (count + unit_k - 1) / unit_k, staying = __builtin_popcountll(left);
     for (; staying > kept; staying--) {
         int best = -1;
+        int64_t best_gone = 0;
         double least = INFINITY;
         for (int u = units - 1; u >= 0; u--) {
             int index[LAC_FISHER_BLOCK], size = 0;
             if (!(left >> u & 1)) continue;
             for (int c = u * unit_k; c < count && c < (u + 1) * unit_k; c++) index[size++] = first + c;
             double cost = cost_of_rows(s, row, rows, index, size);
-            if (cost < least || best < 0) least = cost, best = u;
+            int64_t gone = gone_before(s, row, rows, index, size);
+            if (cost < least || best < 0 || (cost == least && gone > best_gone)) least = cost, best = u, best_gone = gone;
         }
         left &= ~(UINT64_C(1) << best);
         for (int c = best * unit_k; c < count && c < (best + 1) * unit_k; c++) {

@@ -37,33 +37,36 @@ lac_status lac_layer_open(const lac_tensor_info *tensor, const lac_file *inputs,
     return status;
 }
 
-static lac_status correct(const lac_layer *layer, const lac_pattern *pattern, const lac_prune_options *options,
-                          lac_layer_result *result)
+static lac_status correct(lac_layer *layer, const lac_pattern *pattern, lac_layer_result *result)
 {
     double error = 0, total = 0;
     result->block = result->values.data = lac_allocate(layer->bytes);
     if (!result->block) return lac_fail_memory("the corrected weights", layer->bytes);
-    lac_status status = lac_prune_and_correct(&layer->dense, pattern, options, &result->values, &result->mask);
-    if (status != LAC_STATUS_OK || !layer->calibration) return status;
+    lac_status status =
+        lac_prune_and_correct_with(&layer->dense, pattern, &layer->options, &result->values, &layer->factor, &result->mask);
+    if (status != LAC_STATUS_OK) return status;
+    if (!layer->calibration)
+        return lac_fisher_rise(&layer->dense, &result->values, &layer->gradients, layer->options.damping,
+                               layer->options.threads, &result->loss_rise);
     status = lac_calibration_error(layer->calibration, &layer->dense, &result->values, &error, &total);
     result->output_error = total > 0 ? error / total : 0;
     return status;
 }
 
-lac_status lac_layer_prune(const lac_layer *layer, const lac_pattern *pattern, lac_layer_result *out)
+lac_status lac_layer_prune(lac_layer *layer, const lac_pattern *pattern, lac_layer_result *out)
 {
-    lac_layer_result result = {.values = layer->dense, .output_error = -1, .energy_kept = 1};
-    lac_prune_options options = layer->options;
-    bool corrects = layer->calibration || options.gradients;
+    lac_layer_result result = {.values = layer->dense, .output_error = -1, .loss_rise = -1, .energy_kept = 1};
     double kept = 0, total = 0;
+    bool corrects = layer->calibration || layer->options.gradients;
     lac_status status =
-        corrects ? correct(layer, pattern, &options, &result) : lac_prune(&layer->dense, pattern, &options, &result.mask);
+        corrects ? correct(layer, pattern, &result) : lac_prune(&layer->dense, pattern, &layer->options, &result.mask);
     if (status == LAC_STATUS_OK) status = lac_mask_energy(result.mask, &layer->dense, &kept, &total);
-    if (total > 0) result.energy_kept = kept / total;
     if (status != LAC_STATUS_OK) {
         lac_layer_release(&result);
         return status;
     }
+    if (total > 0) result.energy_kept = kept / total;
+    result.loss = layer->calibration ? result.output_error : corrects ? result.loss_rise : 1 - result.energy_kept;
     *out = result;
     return LAC_STATUS_OK;
 }
@@ -77,6 +80,7 @@ void lac_layer_release(lac_layer_result *result)
 void lac_layer_close(lac_layer *layer)
 {
     lac_calibration_free(layer->calibration);
+    lac_release(layer->factor.u);
     lac_release(layer->gradients_copy);
     lac_release(layer->copy);
 }

@@ -3,7 +3,7 @@
 #ifndef LAC_PRUNE_LAYER_H
 #define LAC_PRUNE_LAYER_H
 
-#include "lacuna.h"
+#include "prune/prune.h"
 
 typedef struct lac_layer {
     const char *name;
@@ -14,6 +14,7 @@ typedef struct lac_layer {
     lac_gradients gradients;      /* FISHER */
     void *gradients_copy;
     lac_prune_options options; /* with the two of them */
+    lac_obs_factor factor;     /* OBS: for all patterns */
 } lac_layer;
 
 /* What pruning made of a layer. */
@@ -23,12 +24,14 @@ typedef struct lac_layer_result {
     void *block;         /* of the values where they are not */
     double energy_kept;  /* share of the sum of squares            */
     double output_error; /* share; negative without a calibration  */
+    double loss_rise;    /* negative without gradients             */
+    double loss;         /* of these the one that the method goes by */
 } lac_layer_result;
 
 /* `inputs` is the calibration file, or NULL. The tensor's data must outlive the layer. */
 lac_status lac_layer_open(const lac_tensor_info *tensor, const lac_file *inputs, const lac_prune_options *options,
                           lac_layer *out);
-lac_status lac_layer_prune(const lac_layer *layer, const lac_pattern *pattern, lac_layer_result *out);
+lac_status lac_layer_prune(lac_layer *layer, const lac_pattern *pattern, lac_layer_result *out);
 void lac_layer_release(lac_layer_result *result);
 void lac_layer_close(lac_layer *layer);
 

@@ -271,7 +271,7 @@ static lac_status reserve_all(const lac_obs *obs, obs_memory *m)
     const lac_geometry *g = &obs->geometry;
     int64_t wide = g->is_free ? g->k : widest_group(g);
     lac_status status = reserve("the weights", g->n, g->k, sizeof(float), &m->w);
-    if (status == LAC_STATUS_OK) status = reserve("the factor of the moments", g->k, g->k, sizeof(float), &m->u);
+    if (status == LAC_STATUS_OK && !m->u) status = reserve("the factor of the moments", g->k, g->k, sizeof(float), &m->u);
     if (status == LAC_STATUS_OK) status = reserve("scores", g->n, wide, sizeof(float), &m->scores);
     if (status == LAC_STATUS_OK) status = reserve("changes", g->n, BLOCK, sizeof(float), &m->changes);
     if (status == LAC_STATUS_OK) status = reserve("a block of rows", LAC_LINEAR_BLOCK, g->k, sizeof(float), &m->scratch);
@@ -285,10 +285,13 @@ lac_status lac_prune_obs(const lac_prune_job *job, const lac_prune_options *opti
                          lac_mask **out)
 {
     const lac_matrix *dense = &job->source.matrix;
-    lac_obs obs = {.n = dense->rows, .k = dense->cols, .pattern = job->pattern, .geometry = job->geometry};
-    obs_memory memory = {0};
-    lac_obs_device *gpu = NULL;
     bool on_gpu = options->device && options->device->info.kind == LAC_DEVICE_KIND_CUDA;
+    lac_obs_factor *kept = on_gpu ? NULL : job->factor; /* a GPU has it in its own memory, and makes it quickly */
+    lac_obs obs = {
+        .n = dense->rows, .k = dense->cols, .pattern = job->pattern, .geometry = job->geometry, .within = job->within};
+    obs_memory memory = {.u = kept ? kept->u : NULL};
+    bool factored = memory.u != NULL;
+    lac_obs_device *gpu = NULL;
     obs.threads = lac_parallel_threads(job->threads, obs.n);
     obs.scratch_count = lac_obs_select_scratch(&obs.geometry);
     if (obs.scratch_count < LAC_OBS_STEP_MOST * LAC_OBS_STEP_MOST) obs.scratch_count = LAC_OBS_STEP_MOST * LAC_OBS_STEP_MOST;
@@ -297,8 +300,9 @@ lac_status lac_prune_obs(const lac_prune_job *job, const lac_prune_options *opti
     if (status == LAC_STATUS_OK) status = read_weights(dense, memory.w);
     if (status == LAC_STATUS_OK && on_gpu && obs.n > 0 && obs.k > 0)
         status = lac_obs_device_open(options->device, obs.n, obs.k, BLOCK, widest_group(&obs.geometry), &gpu);
-    if (status == LAC_STATUS_OK)
+    if (status == LAC_STATUS_OK && !factored)
         status = factor_moments(options->calibration, options->damping, gpu, obs.threads, memory.u, memory.scratch);
+    if (status == LAC_STATUS_OK && kept) kept->u = memory.u, factored = true;
     obs.w = memory.w, obs.u = memory.u, obs.scores = memory.scores, obs.scratch = memory.threads, obs.inverse = memory.inverse;
     if (status == LAC_STATUS_OK && obs.geometry.is_free) status = lac_obs_select_all(&obs);
     if (status == LAC_STATUS_OK) status = sweep(&obs, gpu, memory.changes);
@@ -308,6 +312,7 @@ lac_status lac_prune_obs(const lac_prune_job *job, const lac_prune_options *opti
         for (int64_t r = 0; r < obs.n; r++)
             for (int64_t c = 0; c < obs.k; c++)
                 lac_store_f64(corrected->data, corrected->dtype, lac_matrix_at(corrected, r, c), memory.w[r * obs.k + c]);
+    if (factored) memory.u = NULL; /* its owner's */
     release(&memory);
     if (status != LAC_STATUS_OK) {
         lac_mask_free(obs.mask);

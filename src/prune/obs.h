@@ -25,10 +25,14 @@ typedef struct lac_obs {
     int64_t scratch_count;
     double *inverse; /* [LAC_OBS_STEP_MOST][LAC_OBS_STEP_MOST]: of the step in hand */
     lac_mask *mask;
+    const lac_mask *within; /* what may stay; the rest goes first. NULL: everything */
 } lac_obs;
 
 /* The inverse of the moments of the inputs from `from` on, restricted to columns [first, first + count): [count][count]. */
 void lac_obs_inverse(const lac_obs *obs, int64_t from, int64_t first, int64_t count, double *out);
+
+/* Scores [n][count] of columns [first, first + count): nothing for what went in an earlier step, something for all the rest. */
+void lac_obs_rank_within(float *scores, const lac_mask *within, int64_t first, int64_t count);
 
 /* Doubles of scratch that selection needs a thread. */
 int64_t lac_obs_select_scratch(const lac_geometry *geometry);

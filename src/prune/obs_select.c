@@ -5,6 +5,7 @@
  * cheapest, with weights and F brought up to date in between. Wider groups, blocks and V:N:M: each unit by its own cost, and then
  * the choice by score that lac_prune makes. Free distributions: so too, for how many inputs of each step of 32 a row group keeps;
  * which ones is decided one by one when the step is reached. Called by obs.c. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -96,13 +97,30 @@ static bool invert_sets(const joint_state *s, double *out)
     return true;
 }
 
-static uint64_t cheapest_set(const joint_state *s, int64_t row, int64_t rows)
+static int64_t row_of(const joint_state *s, int64_t i) { return s->perm ? s->perm[i] : i; }
+
+/* The inputs that an earlier step let go in all of these rows. */
+static uint64_t gone_before(const joint_state *s, int64_t row, int64_t rows)
 {
-    int size = s->count - s->kept, best = 0;
+    const lac_mask *within = s->obs->within;
+    uint64_t gone = within ? (UINT64_C(1) << s->count) - 1 : 0;
+    for (int64_t r = row; r < row + rows && gone; r++)
+        for (uint64_t left = gone; left; left &= left - 1) {
+            int c = __builtin_ctzll(left);
+            if (lac_mask_test(within, row_of(s, r), s->first + c)) gone &= ~(UINT64_C(1) << c);
+        }
+    return gone;
+}
+
+static uint64_t cheapest_set(const joint_state *s, int64_t row, int64_t rows, uint64_t gone)
+{
+    bool more = __builtin_popcountll(gone) > s->count - s->kept; /* then some of them come back, as zeros */
+    int size = s->count - s->kept, best = -1;
     double least = INFINITY;
     for (int q = 0; q < s->sets; q++) {
         int index[LAC_OBS_JOINT_MOST];
         double cost = 0;
+        if ((s->dropped[q] & gone) != (more ? s->dropped[q] : gone)) continue;
         gather_indices(s->dropped[q], index);
         for (int64_t r = row; r < row + rows; r++) {
             const float *w = s->obs->w + r * s->obs->k + s->first;
@@ -113,20 +131,20 @@ static uint64_t cheapest_set(const joint_state *s, int64_t row, int64_t rows)
                 cost += sum * w[index[i]];
             }
         }
-        if (cost < least) least = cost, best = q;
+        if (cost < least || best < 0) least = cost, best = q;
     }
     return s->dropped[best];
 }
 
 /* ---------------------------------------------------------------- one after the other */
 
-/* The input that is cheapest to let go, the last among equals; its row of F goes out of everybody else's. */
-static int eliminate(double *inverse, double *w, int count, int64_t rows, uint64_t left)
+/* The input of `choice` that is cheapest to let go, the last among equals; its row of F goes out of that of all that are `left`. */
+static int eliminate(double *inverse, double *w, int count, int64_t rows, uint64_t left, uint64_t choice)
 {
     int best = -1;
     double least = INFINITY;
     for (int i = count - 1; i >= 0; i--) {
-        if (!(left >> i & 1)) continue;
+        if (!(choice >> i & 1)) continue;
         double sum = 0;
         for (int64_t r = 0; r < rows; r++) sum += w[r * count + i] * w[r * count + i];
         double cost = sum / inverse[i * count + i];
@@ -146,9 +164,7 @@ static int eliminate(double *inverse, double *w, int count, int64_t rows, uint64
     return best;
 }
 
-static int64_t row_of(const joint_state *s, int64_t i) { return s->perm ? s->perm[i] : i; }
-
-static uint64_t drop_one_by_one(const joint_state *s, int64_t row, int64_t rows, int kept, double *scratch)
+static uint64_t drop_one_by_one(const joint_state *s, int64_t row, int64_t rows, int kept, uint64_t gone, double *scratch)
 {
     int count = s->count;
     double *inverse = scratch, *w = scratch + count * count; /* [rows][count] */
@@ -157,7 +173,7 @@ static uint64_t drop_one_by_one(const joint_state *s, int64_t row, int64_t rows,
         for (int c = 0; c < count; c++) w[r * count + c] = s->obs->w[row_of(s, row + r) * s->obs->k + s->first + c];
     uint64_t left = (UINT64_C(1) << count) - 1, dropped = 0;
     for (int i = kept; i < count; i++) {
-        uint64_t bit = UINT64_C(1) << eliminate(inverse, w, count, rows, left);
+        uint64_t bit = UINT64_C(1) << eliminate(inverse, w, count, rows, left, left & gone ? left & gone : left);
         dropped |= bit;
         left &= ~bit;
     }
@@ -178,7 +194,8 @@ static void select_joint(void *state, int thread, int64_t group)
     int64_t row = group * g->unit_n, rows = lac_geometry_rows(g, group);
     double *scratch = s->obs->scratch + thread * s->obs->scratch_count;
     int kept = s->kept < 0 ? kept_now(s, row_of(s, row)) : s->kept;
-    uint64_t dropped = s->sets ? cheapest_set(s, row, rows) : drop_one_by_one(s, row, rows, kept, scratch);
+    uint64_t gone = gone_before(s, row, rows);
+    uint64_t dropped = s->sets ? cheapest_set(s, row, rows, gone) : drop_one_by_one(s, row, rows, kept, gone, scratch);
     for (int64_t r = row; r < row + rows; r++) set_bits(s->obs->mask, row_of(s, r), s->first, s->count, ~dropped);
 }
 
@@ -263,6 +280,18 @@ static void factor_unit(const lac_obs *obs, int64_t from, int64_t first, int64_t
         for (int64_t j = 0; j <= i; j++) factor[i * width + j] = i == j ? sqrt(factor[i * width + i]) : 0;
 }
 
+void lac_obs_rank_within(float *scores, const lac_mask *within, int64_t first, int64_t count)
+{
+    for (int64_t r = 0; r < within->n; r++)
+        for (int64_t c = 0; c < count; c++) {
+            float *score = scores + r * count + c;
+            if (!lac_mask_test(within, r, first + c))
+                *score = 0;
+            else if (fabsf(*score) < FLT_MIN)
+                *score = FLT_MIN;
+        }
+}
+
 /* Scores of all units in columns [first, first + count), with the inputs before `from` settled, and lac_prune's choice by
  * them. */
 static lac_status select_by_score(lac_obs *obs, int64_t from, int64_t first, int64_t count, lac_mask **out)
@@ -284,6 +313,7 @@ static lac_status select_by_score(lac_obs *obs, int64_t from, int64_t first, int
         }
     }
     lac_release(factor);
+    if (obs->within) lac_obs_rank_within(obs->scores, obs->within, first, count);
     lac_matrix matrix = {.data = obs->scores, .dtype = LAC_DTYPE_F32, .rows = obs->n, .cols = count};
     lac_prune_options options = {.size = sizeof options, .threads = obs->threads};
     return lac_prune(&matrix, &obs->pattern, &options, out);

@@ -13,15 +13,21 @@
 #include "core/status.h"
 #include "prune/calibration.h"
 
-lac_status lac_permute_check(const lac_permute *permute, const lac_pattern *pattern)
+uint32_t lac_permute_possible(const lac_pattern *pattern)
 {
     bool has_groups = pattern->m > 0 && pattern->unit_k == 1;
     bool has_vectors = pattern->family == LAC_FAMILY_VECTOR || pattern->family == LAC_FAMILY_VNM;
-    if (permute->columns && !has_groups)
+    return (has_groups ? LAC_PERMUTE_COLUMNS : 0) | (has_vectors ? LAC_PERMUTE_ROWS : 0);
+}
+
+lac_status lac_permute_check(const lac_permute *permute, const lac_pattern *pattern)
+{
+    uint32_t possible = lac_permute_possible(pattern);
+    if (permute->columns && !(possible & LAC_PERMUTE_COLUMNS))
         return lac_fail(
             LAC_STATUS_UNSUPPORTED,
             "options: permute asks for columns, but the pattern has no groups of single inputs for them to move between");
-    if (permute->rows && !has_vectors)
+    if (permute->rows && !(possible & LAC_PERMUTE_ROWS))
         return lac_fail(LAC_STATUS_UNSUPPORTED,
                         "options: permute asks for rows; only vwL and V:N:M patterns gain by it (shflL does it by itself)");
     return LAC_STATUS_OK;

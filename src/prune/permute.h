@@ -10,6 +10,9 @@ typedef struct lac_permute {
     int rounds; /* of the search over columns */
 } lac_permute;
 
+/* LAC_PERMUTE_* that the pattern can gain by. */
+uint32_t lac_permute_possible(const lac_pattern *pattern);
+
 /* UNSUPPORTED where the pattern has nothing to gain: blocks, free distributions (columns), rows of element-wise patterns. */
 lac_status lac_permute_check(const lac_permute *permute, const lac_pattern *pattern);
 

@@ -74,6 +74,13 @@ static lac_status resolve_options(const lac_prune_options *options, int64_t k, l
                         "options: transposable goes with methods magnitude and wanda, and without permute");
     if (o.device && o.device->info.kind != LAC_DEVICE_KIND_CPU && o.method != LAC_METHOD_OBS)
         return lac_fail(LAC_STATUS_UNSUPPORTED, "options: device is %s; only method obs has work for it", o.device->info.name);
+    if (o.schedule_count > 0 && !o.schedule)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: schedule is NULL but schedule_count is %zu", o.schedule_count);
+    if (o.schedule_count > 0 && o.transposable)
+        return lac_fail(LAC_STATUS_UNSUPPORTED, "options: transposable does not go with a schedule");
+    for (size_t i = 0; i < o.schedule_count; i++)
+        if ((status = lac_pattern_validate(&o.schedule[i])) != LAC_STATUS_OK)
+            return lac_fail_in(status, "options: schedule[%zu]", i);
     if (o.permute_rounds == 0) o.permute_rounds = 100;
     if (o.score == LAC_SCORE_DEFAULT) o.score = LAC_SCORE_L2;
     if (o.method == LAC_METHOD_DEFAULT) o.method = LAC_METHOD_MAGNITUDE;
@@ -162,6 +169,7 @@ lac_status lac_prune(const lac_matrix *dense, const lac_pattern *pattern, const 
                         "options: method is %s, which changes the weights that stay; call lac_prune_and_correct",
                         resolved.method == LAC_METHOD_OBS ? "obs" : "fisher");
     if (resolved.permute) return prune_permuted(&job, &matrix, &resolved, NULL, out);
+    if (resolved.schedule_count > 0) return lac_prune_schedule(&job, &resolved, NULL, out);
     if (resolved.method == LAC_METHOD_WANDA) return lac_prune_wanda(&job, resolved.calibration, out);
     return prune_by_magnitude(&job, &matrix, out);
 }
@@ -179,7 +187,13 @@ static void copy_kept(const lac_matrix *from, const lac_mask *mask, const lac_ma
 lac_status lac_prune_and_correct(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
                                  const lac_matrix *corrected, lac_mask **out)
 {
-    lac_prune_job job = {0};
+    return lac_prune_and_correct_with(dense, pattern, options, corrected, NULL, out);
+}
+
+lac_status lac_prune_and_correct_with(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
+                                      const lac_matrix *corrected, lac_obs_factor *factor, lac_mask **out)
+{
+    lac_prune_job job = {.factor = factor};
     lac_matrix matrix, target;
     lac_prune_options resolved = {0};
     if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
@@ -193,10 +207,14 @@ lac_status lac_prune_and_correct(const lac_matrix *dense, const lac_pattern *pat
         (target.dtype != matrix.dtype || target.layout != matrix.layout || target.ld != matrix.ld))
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "corrected lies on dense, but has another dtype, layout or ld");
     if (resolved.permute) return prune_permuted(&job, &matrix, &resolved, &target, out);
+    if (resolved.schedule_count > 0 && resolved.method >= LAC_METHOD_OBS)
+        return lac_prune_schedule(&job, &resolved, &target, out);
     if (resolved.method == LAC_METHOD_OBS) return lac_prune_obs(&job, &resolved, &target, out);
     if (resolved.method == LAC_METHOD_FISHER) return lac_prune_fisher(&job, resolved.gradients, resolved.damping, &target, out);
     lac_mask *mask = NULL;
-    if (resolved.method == LAC_METHOD_WANDA)
+    if (resolved.schedule_count > 0)
+        status = lac_prune_schedule(&job, &resolved, NULL, &mask);
+    else if (resolved.method == LAC_METHOD_WANDA)
         status = lac_prune_wanda(&job, resolved.calibration, &mask);
     else
         status = prune_by_magnitude(&job, &matrix, &mask);

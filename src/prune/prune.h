@@ -6,6 +6,11 @@
 #include "format/mask.h"
 #include "prune/source.h"
 
+/* The factor of a calibration's damped moments, which is most of the work of OBS: made at the first step, freed by its owner. */
+typedef struct lac_obs_factor {
+    float *u; /* [k][k], or NULL while there is none */
+} lac_obs_factor;
+
 typedef struct lac_prune_job {
     lac_source source;
     lac_pattern pattern;
@@ -14,6 +19,8 @@ typedef struct lac_prune_job {
     int threads;     /* as the caller asked; 0: as many as OpenMP gives */
     bool transposable;
     lac_mask *mask;
+    const lac_mask *within; /* OBS, FISHER: what an earlier step left; the rest goes first. NULL: everything */
+    lac_obs_factor *factor; /* OBS: kept from step to step; NULL: made and freed                             */
 } lac_prune_job;
 
 /* What a choice of units is worth. Units with an infinity or a NaN are counted, not summed. */
@@ -38,6 +45,11 @@ lac_status lac_prune_vnm(const lac_prune_job *job);
 /* SHUFFLED, and VECTOR where rows may be permuted: finds the permutation too and hands it to the mask. */
 lac_status lac_prune_shuffled(const lac_prune_job *job);
 
+/* lac_prune and lac_prune_and_correct over the steps of options->schedule, and then the job's pattern; `corrected` may be NULL by MAGNITUDE and WANDA.
+ * Arguments are resolved. */
+lac_status lac_prune_schedule(const lac_prune_job *job, const lac_prune_options *options, const lac_matrix *corrected,
+                              lac_mask **out);
+
 /* Every weight times the norm of its input, [n][k]: doubles, so that no product overflows or vanishes. Free *out. */
 lac_status lac_wanda_scale(const lac_matrix *dense, const lac_calibration *calibration, double **out);
 
@@ -47,6 +59,15 @@ lac_status lac_prune_wanda(const lac_prune_job *job, const lac_calibration *cali
 /* Second order; `corrected` is resolved and receives what stays. */
 lac_status lac_prune_obs(const lac_prune_job *job, const lac_prune_options *options, const lac_matrix *corrected,
                          lac_mask **out);
+
+/* lac_prune_and_correct with a factor that the caller keeps for other patterns; NULL: none. */
+lac_status lac_prune_and_correct_with(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
+                                      const lac_matrix *corrected, lac_obs_factor *factor, lac_mask **out);
+
+/* What the loss is taken to rise by when `pruned` takes the place of `original`: 1/2 dw^T F dw, with the Fisher matrix of each whole row and the
+ * damping (0: 0.01) as a share of the mean square of all gradients. */
+lac_status lac_fisher_rise(const lac_matrix *original, const lac_matrix *pruned, const lac_gradients *gradients, double damping,
+                           int threads, double *out);
 
 /* The same by gradients. */
 lac_status lac_prune_fisher(const lac_prune_job *job, const lac_gradients *gradients, double damping,

@@ -149,7 +149,7 @@ lac_status lac_resume_pass(lac_journal *journal, lac_writer *writer, const lac_r
     const json_t *record = lac_journal_next(journal);
     const char *name = json_string_value(json_object_get(record, "tensor"));
     json_int_t bytes = 0;
-    const char *data = NULL, *energy = NULL, *error = NULL, *seconds = NULL;
+    const char *data = NULL, *energy = NULL, *error = NULL, *rise = NULL, *seconds = NULL;
     *passed = false;
     if (!name || strcmp(name, report->name) != 0) return LAC_STATUS_OK;
     bool same = is_digest(record, "source", source->tensor);
@@ -157,8 +157,8 @@ lac_status lac_resume_pass(lac_journal *journal, lac_writer *writer, const lac_r
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
                         "%s of it changed since the run that left %s.journal; start anew (LAC_RESUME_RESTART, --restart)",
                         same ? "the samples" : "the weights", writer->output.path);
-    if (json_unpack((json_t *)(uintptr_t)record, "{s:s,s:I,s:s,s:s,s:s}", "data", &data, "stored_bytes", &bytes, "energy_kept",
-                    &energy, "output_error", &error, "seconds", &seconds) != 0)
+    if (json_unpack((json_t *)(uintptr_t)record, "{s:s,s:I,s:s,s:s,s:s,s:s}", "data", &data, "stored_bytes", &bytes,
+                    "energy_kept", &energy, "output_error", &error, "loss_rise", &rise, "seconds", &seconds) != 0)
         return LAC_STATUS_OK;
     lac_status status = lac_writer_pass(writer, report->name, strtoull(data, NULL, 16), passed);
     if (status != LAC_STATUS_OK) return status;
@@ -171,6 +171,7 @@ lac_status lac_resume_pass(lac_journal *journal, lac_writer *writer, const lac_r
     report->resumed = 1;
     report->stored_bytes = (uint64_t)bytes;
     report->energy_kept = strtod(energy, NULL), report->output_error = strtod(error, NULL);
+    report->loss_rise = strtod(rise, NULL);
     report->seconds = strtod(seconds, NULL);
     return LAC_STATUS_OK;
 }
@@ -186,9 +187,10 @@ lac_status lac_resume_note(lac_journal *journal, const lac_writer *writer, const
                            const lac_layer_report *report)
 {
     json_t *record =
-        json_pack("{s:s,s:o,s:o,s:o,s:I,s:o,s:o,s:o}", "tensor", report->name, "source", pack_digest(source->tensor), "samples",
-                  pack_digest(source->samples), "data", pack_digest(lac_digest_value(&writer->output.digest)), "stored_bytes",
-                  (json_int_t)report->stored_bytes, "energy_kept", pack_number(report->energy_kept), "output_error",
-                  pack_number(report->output_error), "seconds", pack_number(report->seconds));
+        json_pack("{s:s,s:o,s:o,s:o,s:I,s:o,s:o,s:o,s:o}", "tensor", report->name, "source", pack_digest(source->tensor),
+                  "samples", pack_digest(source->samples), "data", pack_digest(lac_digest_value(&writer->output.digest)),
+                  "stored_bytes", (json_int_t)report->stored_bytes, "energy_kept", pack_number(report->energy_kept),
+                  "output_error", pack_number(report->output_error), "loss_rise", pack_number(report->loss_rise), "seconds",
+                  pack_number(report->seconds));
     return lac_journal_append(journal, record);
 }

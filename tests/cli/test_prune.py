@@ -14,7 +14,7 @@ from support import LACUNA, Case, gaussian, prune_2_4, read_safetensors, write_n
 
 PATTERNS = ["2:4", "8:32", "25%", "vw4:2:8", "vw4:25%", "bw2x2:1:4", "bw2x2:25%", "4:2:8", "shfl4:25%"]
 TOTALS = {"pruned", "copied", "resumed", "dense_bytes", "stored_bytes", "of_dense", "seconds"}
-LAYER = {"name", "pruned", "resumed", "reason", "n", "k", "dense_bytes", "stored_bytes", "energy_kept", "output_error", "seconds",
+LAYER = {"name", "pruned", "pattern", "resumed", "reason", "n", "k", "dense_bytes", "stored_bytes", "energy_kept", "output_error", "seconds",
          "megabytes_per_second"}
 
 
@@ -45,7 +45,7 @@ class Prune(Case):
     def test_json_and_table(self):
         self.make_checkpoint()
         document = self.run_json("prune", "model.safetensors", "out.safetensors", "-p", "2:4", "-x", "embed")
-        self.assertEqual(set(document), {"command", "in", "out", "pattern", "dry_run", "layers", "totals"})
+        self.assertEqual(set(document), {"command", "in", "out", "pattern", "dry_run", "layers", "allocation", "totals"})
         self.assertEqual(set(document["totals"]), TOTALS)
         for layer in document["layers"]:
             self.assertEqual(set(layer), LAYER)
@@ -106,6 +106,56 @@ class Prune(Case):
                 self.assertEqual(sum(values[(row + i) * k + column] != 0 for i in range(4)), 2)
         for start in range(0, n * k, 4):
             self.assertEqual(sum(value != 0 for value in values[start : start + 4]), 2)
+
+    def test_schedule(self):
+        """Steps end at the last pattern; by magnitude within nested groups, where one step ends too."""
+        self.make_checkpoint()
+        self.run_lacuna("prune", "model.safetensors", "steps", "--schedule", "3:4,2:4,1:4")
+        self.run_lacuna("prune", "model.safetensors", "once", "-p", "1:4")
+        with open(self.path("steps"), "rb") as steps, open(self.path("once"), "rb") as once:
+            self.assertEqual(steps.read(), once.read())
+        document = self.run_json("prune", "model.safetensors", "o", "--schedule", "50%,25%", "-n")
+        self.assertEqual(document["pattern"], "25%")
+        for arguments, words in [
+            (["-p", "2:4", "--schedule", "2:4"], "does not go with --pattern"),
+            ([], "--pattern P is missing"),
+            (["--schedule", "2:4,,1:4"], "--schedule '2:4,,1:4'"),
+            (["--schedule", "2:4,5:4"], "--schedule '2:4,5:4'"),
+            (["--schedule", ",".join(["2:4"] * 65)], "too many patterns"),
+        ]:
+            self.assertIn(words, self.run_lacuna("prune", "model.safetensors", "o", *arguments, status=2)[1])
+
+    def test_budget(self):
+        """Each layer its own pattern: the table, the document and the file agree, and the budget holds."""
+        values = gaussian(64, 128, 11)
+        write_safetensors(self.path("m.safetensors"), {"l%d.weight" % i: ("F32", [64, 128], [v * (i + 1) for v in values]) for i in range(4)})
+        command = ["prune", "m.safetensors", "o.safetensors", "--patterns", "2:4,1:4,vw16:8:32"]
+        document = self.run_json(*command, "--budget", "density=0.55", "--table", "t.json", "-D", "cuda:h200", "--batch", "16")
+        with open(self.path("t.json")) as file:
+            table = json.load(file)
+        self.assertEqual(table, document["allocation"])
+        self.assertEqual((table["budget"], table["amount"], table["device"], table["m"]), ("density", 0.55, "h200", 16))
+        self.assertLessEqual(table["density"], 0.55)
+        chosen = {layer["name"]: layer["pattern"] for layer in table["layers"]}
+        stored = {w["name"]: w["pattern"] for w in self.run_json("verify", "o.safetensors", "-a", "m.safetensors")["weights"]}
+        self.assertEqual(stored, {name: pattern for name, pattern in chosen.items() if pattern != "dense"})
+        self.assertGreater(len(stored), 0)
+        for layer in table["layers"]:
+            self.assertEqual([o["pattern"] for o in layer["options"]], ["dense", "2:4", "1:4", "vw16:8:32"])
+            self.assertIn({k: layer[k] for k in ["pattern", "loss", "density", "predicted_seconds"]}, layer["options"])
+        out, _ = self.run_lacuna(*command, "--budget", "speedup=1.1", "--dry-run", "--threads", "1")
+        for word in ["layer", "predicted", "dense", "total", "speedup 1.1 on cpu, 1 tokens", "no choice of these patterns loses less"]:
+            self.assertIn(word, out)
+        _, error = self.run_lacuna(*command, "--budget", "speedup=1000", "-f", status=3)
+        self.assertIn("reaches a speedup of 1000; the most is", error)
+        for arguments, words in [
+            (["--budget", "speed=2"], "--budget 'speed=2'"),
+            (["--budget", "density=2"], "--budget 'density=2'"),
+            (["--budget", "speedup=2x"], "--budget 'speedup=2x'"),
+            (["--budget", "speedup=2", "-p", "2:4"], "does not go with --pattern"),
+            (["-p", "2:4"], "--patterns goes with --budget"),
+        ]:
+            self.assertIn(words, self.run_lacuna(*command, *arguments, status=2)[1])
 
     def test_calibration_refused(self):
         self.make_checkpoint()
