@@ -135,7 +135,7 @@ int budget_write(const pruner *p)
 {
     if (!p->settings->table) return CLI_EXIT_OK;
     json_t *document = budget_json(p);
-    int failed = !document || json_dump_file(document, p->settings->table, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0;
+    int failed = !document || json_dump_file(document, p->settings->table, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0;
     json_decref(document);
     if (failed) cli_error(p->settings->table, NULL, "cannot write the table");
     return failed ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
