@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/device.h"
 #include "core/dtype.h"
+#include "core/kernel.h"
 #include "core/pattern.h"
 #include "core/status.h"
 #include "prune/checkpoint.h"
