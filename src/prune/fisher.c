@@ -19,7 +19,11 @@
 /* Gradients of W[row][first ..] in sample s. */
 static void read_gradient(const lac_fisher *f, int64_t sample, int64_t row, int64_t first, int64_t count, float *out)
 {
-    lac_load_run_f32(f->gradients->data, f->gradients->dtype, (sample * f->n + row) * f->k + first, 1, count, out);
+    if (f->row_order) row = f->row_order[row];
+    int64_t at = (sample * f->n + row) * f->k;
+    if (!f->col_order) lac_load_run_f32(f->gradients->data, f->gradients->dtype, at + first, 1, count, out);
+    for (int64_t i = 0; f->col_order && i < count; i++)
+        lac_load_run_f32(f->gradients->data, f->gradients->dtype, at + f->col_order[first + i], 1, 1, &out[i]);
 }
 
 /* ---------------------------------------------------------------- the inverse */
@@ -226,6 +230,31 @@ lac_status lac_fisher_rise(const lac_matrix *original, const lac_matrix *pruned,
     return status;
 }
 
+lac_status lac_fisher_scale(const lac_matrix *dense, const lac_gradients *gradients, double **out)
+{
+    int64_t n = dense->rows, k = dense->cols;
+    lac_fisher f = {.n = n, .k = k, .gradients = gradients};
+    float g[LAC_FISHER_BLOCK];
+    double mean = 0;
+    uint64_t bytes = 0;
+    lac_status status = mean_square(&f, &mean);
+    if (status != LAC_STATUS_OK) return status;
+    double *scaled = lac_multiply_u64((uint64_t)n * sizeof *scaled, (uint64_t)k, &bytes) ? lac_allocate_zeroed(bytes) : NULL;
+    if (!scaled) return lac_fail_memory("the weights times their gradients", bytes);
+    for (int64_t s = 0; s < gradients->samples; s++)
+        for (int64_t r = 0; r < n; r++)
+            for (int64_t first = 0; first < k; first += LAC_FISHER_BLOCK) {
+                int64_t count = lac_smaller(LAC_FISHER_BLOCK, k - first);
+                read_gradient(&f, s, r, first, count, g);
+                for (int64_t c = 0; c < count; c++) scaled[r * k + first + c] += (double)g[c] * g[c];
+            }
+    for (int64_t i = 0; i < n * k; i++)
+        scaled[i] = sqrt(scaled[i] / (double)gradients->samples) *
+                    lac_load_f64(dense->data, dense->dtype, lac_matrix_at(dense, i / k, i % k));
+    *out = scaled;
+    return LAC_STATUS_OK;
+}
+
 static lac_status read_weights(const lac_matrix *dense, float *w)
 {
     for (int64_t r = 0; r < dense->rows; r++) {
@@ -276,7 +305,9 @@ lac_status lac_prune_fisher(const lac_prune_job *job, const lac_gradients *gradi
                     .pattern = job->pattern,
                     .geometry = job->geometry,
                     .gradients = gradients,
-                    .within = job->within};
+                    .within = job->within,
+                    .row_order = job->row_order,
+                    .col_order = job->col_order};
     int64_t group = f.geometry.is_free ? 0 : f.geometry.group_m * f.geometry.unit_k;
     f.group = group <= LAC_FISHER_BLOCK ? group : 0;
     f.width = f.group > 0 ? LAC_FISHER_BLOCK / f.group * f.group : LAC_FISHER_BLOCK;

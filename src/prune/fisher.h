@@ -16,9 +16,10 @@ typedef struct lac_fisher {
     int threads;    /* 1 or more */
     double damping; /* as it is added to the diagonal */
     const lac_gradients *gradients;
-    float *w;        /* [n][k]: as corrected so far */
-    float *scores;   /* [n][k] where the whole matrix is chosen at once, else NULL */
-    double *scratch; /* [threads][scratch_count] */
+    const uint32_t *row_order, *col_order; /* where rows and columns stand in them; NULL: there too */
+    float *w;                              /* [n][k]: as corrected so far */
+    float *scores;                         /* [n][k] where the whole matrix is chosen at once, else NULL */
+    double *scratch;                       /* [threads][scratch_count] */
     int64_t scratch_count;
     lac_mask *mask;
     const lac_mask *within; /* what may stay; the rest goes first. NULL: everything */

@@ -40,10 +40,11 @@ lac_status lac_layer_open(const lac_tensor_info *tensor, const lac_file *inputs,
 static lac_status correct(lac_layer *layer, const lac_pattern *pattern, lac_layer_result *result)
 {
     double error = 0, total = 0;
+    lac_prune_extras extras = {.factor = &layer->factor};
     result->block = result->values.data = lac_allocate(layer->bytes);
     if (!result->block) return lac_fail_memory("the corrected weights", layer->bytes);
     lac_status status =
-        lac_prune_and_correct_with(&layer->dense, pattern, &layer->options, &result->values, &layer->factor, &result->mask);
+        lac_prune_and_correct_with(&layer->dense, pattern, &layer->options, &result->values, &extras, &result->mask);
     if (status != LAC_STATUS_OK) return status;
     if (!layer->calibration)
         return lac_fisher_rise(&layer->dense, &result->values, &layer->gradients, layer->options.damping,

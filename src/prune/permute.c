@@ -150,15 +150,18 @@ static lac_status prune_in_order(const reordered *order, const lac_pattern *patt
     plain.permute = 0;
     if (order->calibration) plain.calibration = order->calibration;
     if (!corrects) return lac_prune(&order->dense, pattern, &plain, out);
-    return lac_prune_and_correct(&order->dense, pattern, &plain, &order->corrected, out);
+    lac_prune_extras extras = {.row_order = order->rows, .col_order = order->columns};
+    return lac_prune_and_correct_with(&order->dense, pattern, &plain, &order->corrected, &extras, out);
 }
 
-/* What a choice loses: under OBS of the outputs, else of the scores. */
+/* What a choice loses: under OBS of the outputs, under FISHER of the loss, else of the scores. */
 static lac_status loss_of(const lac_prune_job *job, const lac_prune_options *options, const lac_matrix *dense,
                           const lac_matrix *corrected, const lac_mask *mask, double *loss)
 {
     double total = 0;
     if (options->method == LAC_METHOD_OBS) return lac_calibration_error(options->calibration, dense, corrected, loss, &total);
+    if (options->method == LAC_METHOD_FISHER)
+        return lac_fisher_rise(dense, corrected, options->gradients, options->damping, job->threads, loss);
     *loss = -worth_of(&job->source.matrix, job->score, mask);
     return LAC_STATUS_OK;
 }

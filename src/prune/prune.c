@@ -140,12 +140,10 @@ static lac_status prune_permuted(lac_prune_job *job, const lac_matrix *matrix, c
                            .rounds = options->permute_rounds};
     double *scaled = NULL;
     lac_matrix scores = *matrix;
-    if (options->method == LAC_METHOD_FISHER)
-        return lac_fail(LAC_STATUS_UNSUPPORTED,
-                        "options: permute does not go with method fisher, whose gradients stand in the order of W");
     lac_status status = lac_permute_check(&permute, &job->pattern);
     if (status == LAC_STATUS_OK && options->method != LAC_METHOD_MAGNITUDE) {
-        status = lac_wanda_scale(matrix, options->calibration, &scaled);
+        status = options->method == LAC_METHOD_FISHER ? lac_fisher_scale(matrix, options->gradients, &scaled)
+                                                      : lac_wanda_scale(matrix, options->calibration, &scaled);
         scores = (lac_matrix){
             .data = scaled, .dtype = LAC_DTYPE_F64, .rows = matrix->rows, .cols = matrix->cols, .ld = matrix->cols};
     }
@@ -187,13 +185,13 @@ static void copy_kept(const lac_matrix *from, const lac_mask *mask, const lac_ma
 lac_status lac_prune_and_correct(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
                                  const lac_matrix *corrected, lac_mask **out)
 {
-    return lac_prune_and_correct_with(dense, pattern, options, corrected, NULL, out);
+    return lac_prune_and_correct_with(dense, pattern, options, corrected, &(lac_prune_extras){0}, out);
 }
 
 lac_status lac_prune_and_correct_with(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
-                                      const lac_matrix *corrected, lac_obs_factor *factor, lac_mask **out)
+                                      const lac_matrix *corrected, const lac_prune_extras *extras, lac_mask **out)
 {
-    lac_prune_job job = {.factor = factor};
+    lac_prune_job job = {.factor = extras->factor, .row_order = extras->row_order, .col_order = extras->col_order};
     lac_matrix matrix, target;
     lac_prune_options resolved = {0};
     if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");

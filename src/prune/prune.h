@@ -20,6 +20,8 @@ typedef struct lac_prune_job {
     bool transposable;
     lac_mask *mask;
     const lac_mask *within; /* OBS, FISHER: what an earlier step left; the rest goes first. NULL: everything */
+    const uint32_t *row_order,
+        *col_order;         /* FISHER: where row i and column j of the matrix stand in the gradients; NULL: there too */
     lac_obs_factor *factor; /* OBS: kept from step to step; NULL: made and freed                             */
 } lac_prune_job;
 
@@ -60,9 +62,17 @@ lac_status lac_prune_wanda(const lac_prune_job *job, const lac_calibration *cali
 lac_status lac_prune_obs(const lac_prune_job *job, const lac_prune_options *options, const lac_matrix *corrected,
                          lac_mask **out);
 
-/* lac_prune_and_correct with a factor that the caller keeps for other patterns; NULL: none. */
+/* What lac_prune_and_correct cannot be told: as in the job. */
+typedef struct lac_prune_extras {
+    lac_obs_factor *factor;
+    const uint32_t *row_order, *col_order;
+} lac_prune_extras;
+
 lac_status lac_prune_and_correct_with(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
-                                      const lac_matrix *corrected, lac_obs_factor *factor, lac_mask **out);
+                                      const lac_matrix *corrected, const lac_prune_extras *extras, lac_mask **out);
+
+/* Every weight times the root of the mean square of its gradient, [n][k]. Free *out. */
+lac_status lac_fisher_scale(const lac_matrix *dense, const lac_gradients *gradients, double **out);
 
 /* What the loss is taken to rise by when `pruned` takes the place of `original`: 1/2 dw^T F dw, with the Fisher matrix of each whole row and the
  * damping (0: 0.01) as a share of the mean square of all gradients. */

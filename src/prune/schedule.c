@@ -79,6 +79,7 @@ static lac_status take_step(const lac_prune_job *job, const lac_prune_options *o
     lac_prune_job step = {
         .pattern = *pattern, .score = job->score, .threads = job->threads, .within = within, .factor = factor};
     step.source.matrix = *weights;
+    step.row_order = job->row_order, step.col_order = job->col_order;
     lac_status status = lac_geometry_make(pattern, weights->rows, weights->cols, &step.geometry);
     if (status != LAC_STATUS_OK) return status;
     if (options->method == LAC_METHOD_OBS) return lac_prune_obs(&step, options, weights, out);
