@@ -312,7 +312,8 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
                                .grid = {(unsigned)((items < most ? items : most) * cluster), 1, 1},
                                .block = PRODUCT_THREADS,
                                .shared_bytes = lac_gather_shared(s),
-                               .cluster = (unsigned)cluster};
+                               .cluster = (unsigned)cluster,
+                               .early = turns(problem) && !streams};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     if (turns(problem) && !streams) status = turn_x(problem, state, call->stream, &gpu_call, &args);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);

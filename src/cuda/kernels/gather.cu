@@ -140,6 +140,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     lac_barriers_begin(full, empty, 128 + 1);
     if (threadIdx.x >= 256) {
         lac_registers_fewer<56>();
+        asm volatile("griddepcontrol.wait;" ::: "memory"); /* for X, where it is turned round first: launched while that runs */
         lac_produce(call, args, stages, full, empty);
     } else {
         lac_registers_more<224>();

@@ -4,7 +4,7 @@
  * Preconditions: Y is of 16-bit elements, it and its rows are aligned to 16 bytes, and 64 outputs of a tile are neighbours in Y
  * unless they lie beyond its last one (what lies outside Y is not stored).
  *
- *   staging, for each warpgroup: LAC_STAGING_PIECES (2, 3) parts of [64 outputs or tokens][128 bytes], 128-byte swizzle: chunk c of row r at
+ *   staging, for each warpgroup: LAC_STAGING_PIECES (1 to 3) parts of [64 outputs or tokens][128 bytes], 128-byte swizzle: chunk c of row r at
  *   r * 128 + (c ^ (r & 7)) * 16. One is written while the engine reads the others. */
 #ifndef LAC_CUDA_KERNELS_GATHER_STORE_CUH
 #define LAC_CUDA_KERNELS_GATHER_STORE_CUH

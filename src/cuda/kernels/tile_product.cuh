@@ -45,11 +45,8 @@
 #define LAC_BLOCKS (LAC_SPLITS_OUTPUTS ? LAC_TILE_OUTPUTS / 128 : 1)
 #define LAC_SUMS (LAC_N / 2)
 
-/* Y leaves in four pieces a warpgroup; staging has room for two or three. With two, the other two go where the warpgroup's own W of the tile's last two
- * stages was: these stages are held until the copy engine has read them. */
+/* Y leaves in so many pieces a warpgroup; staging has room for one, two or three. */
 #define LAC_PIECES (LAC_BLOCKS * LAC_N / 64)
-#define LAC_HOLDS \
-    (LAC_STORES_Y && LAC_PARTS == 1 && LAC_PIECES == 4 && LAC_STAGING_PIECES == 2 && LAC_STAGES >= 4 && LAC_CLUSTER == 1 && !LAC_SPARSE && !LAC_PAIRED)
 
 static_assert(LAC_TILE_TOKENS == (LAC_SPLITS_OUTPUTS ? 1 : 2) * LAC_N, "a warpgroup has all tokens, or half of them");
 
@@ -249,11 +246,9 @@ __device__ __forceinline__ void lac_block_write(const lac_gpu_call &call, float 
 }
 
 #if LAC_STORES_Y
-/* A warpgroup's part of a tile to Y, a piece of 64 x 64 at a time through shared memory: the parts of `staging` in turns, or,
- * for the third and fourth, held[2] where that is not 0. */
+/* A warpgroup's part of a tile to Y, a piece of 64 x 64 at a time through shared memory: the parts of `staging` in turns. */
 __device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const lac_item &item, const lac_outputs &outputs,
-                                               float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 staging, const u32 (&held)[2],
-                                               const lac_tensor_map *map)
+                                               float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 staging, const lac_tensor_map *map)
 {
     const int token = item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N), q = threadIdx.x & 3;
     const bool leads = (threadIdx.x & 127) == 0;
@@ -261,8 +256,7 @@ __device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const l
 #pragma unroll
     for (int piece = 0; piece < LAC_PIECES; piece++) {
         const int b = piece / PARTS, part = piece % PARTS;
-        const bool holds = piece >= 2 && held[0] != 0;
-        const u32 room = holds ? held[piece & 1] : staging + piece % LAC_STAGING_PIECES * LAC_PIECE;
+        const u32 room = staging + piece % LAC_STAGING_PIECES * LAC_PIECE;
         u32 word[16];
 #pragma unroll
         for (int i = 0; i < 16; i++) {
@@ -279,7 +273,7 @@ __device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const l
         if (piece == 0) { /* the last tile's are read by now */
             if (leads) lac_store_wait_read<0>();
             lac_warpgroup_sync();
-        } else if (piece >= LAC_STAGING_PIECES && !holds) {
+        } else if (piece >= LAC_STAGING_PIECES) {
             if (leads) lac_store_wait_read<LAC_STAGING_PIECES - 1>();
             lac_warpgroup_sync();
         }
@@ -349,17 +343,6 @@ __device__ __forceinline__ void lac_stage_release(u32 empty, u32 slot)
     }
 }
 
-#if LAC_HOLDS
-/* The first warp of a warpgroup gives held stages back: the copy engine has read what it stores. */
-__device__ __forceinline__ void lac_held_release(u32 empty, u32 last)
-{
-    if ((threadIdx.x & 127) == 0) lac_store_wait_read<0>();
-    __syncwarp();
-    lac_stage_release(empty, (last + LAC_STAGES - 1) % LAC_STAGES);
-    lac_stage_release(empty, last);
-}
-#endif
-
 #if LAC_PAIRED
 /* A stage of which this warpgroup's outputs read nothing: it must have come before it goes back, or phases would be mixed up. */
 __device__ __forceinline__ void lac_stage_skip(u32 full, u32 empty, u32 &slot, u32 &parity)
@@ -381,13 +364,12 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
                                             const lac_tensor_map *y_map = nullptr)
 {
     u32 slot = 0, parity = 0;
-#if LAC_HOLDS
-    int held = -1; /* by the first warp: this slot and the one before it */
-#endif
     lac_item item, next;
     int index = blockIdx.x / LAC_CLUSTER;
-    for (bool more = lac_item_of(args, index, item); more; item = next) {
-        const lac_outputs outputs = lac_outputs_of(call, args, item);
+    bool more = lac_item_of(args, index, item);
+    lac_outputs outputs, next_outputs;
+    if (more) outputs = lac_outputs_of(call, args, item);
+    for (; more; item = next, outputs = next_outputs) {
         float sum[LAC_BLOCKS][LAC_SUMS];
 #pragma unroll
         for (int b = 0; b < LAC_BLOCKS; b++) {
@@ -405,17 +387,10 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             lac_barrier_wait(full + 8 * slot, parity);
             if (LAC_GATHERS) lac_async_fence(); /* the copy engine's writes need none */
             lac_stage_products(sum, stages + slot * LAC_STAGE, threadIdx.x >> 7);
-#if LAC_HOLDS
-            if (held >= 0) lac_held_release(empty, held);
-            held = -1;
-#endif
             /* The stage goes back as soon as it can; the other warpgroup keeps the tensor cores busy meanwhile. And sparse products
              * take their places out of a register, which the next stage's must not replace under them. */
             lac_wgmma_wait<0>();
-#if LAC_HOLDS
-            if (!args.stores_y || stage + 2 < end || end - begin < 2)
-#endif
-                lac_stage_release(empty, slot);
+            lac_stage_release(empty, slot);
             if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
         }
 #pragma unroll
@@ -424,7 +399,8 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
         for (int stage = end; stage < item.end; stage++) lac_stage_skip(full, empty, slot, parity);
 #endif
         index += gridDim.x / LAC_CLUSTER;
-        more = lac_item_of(args, index, next); /* on its way while this tile is written */
+        more = lac_item_of(args, index, next); /* on its way while this tile is written, and what the next one asks for */
+        if (more) next_outputs = lac_outputs_of(call, args, next);
 #if LAC_PARTS > 1
         const i64 at = lac_partial_at(args, item, item.part);
 #pragma unroll
@@ -433,29 +409,8 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             for (int i = 0; i < LAC_SUMS; i++) args.partial[at + (b * LAC_SUMS + i) * 256] = sum[b][i];
 #elif LAC_STORES_Y
         if (args.stores_y) {
-            u32 room[2] = {0, 0};
-#if LAC_HOLDS
-            if (held >= 0) lac_held_release(empty, held); /* this tile had no stage */
-            held = -1;
-            const int last = (slot + LAC_STAGES - 1) % LAC_STAGES, before = (slot + LAC_STAGES - 2) % LAC_STAGES;
-            if (end - begin >= 2) {
-                const u32 own = stages + LAC_X_STAGE + (threadIdx.x >> 7) * (LAC_BLOCKS * 64 * LAC_W_ROW);
-                room[0] = own + before * LAC_STAGE;
-                room[1] = own + last * LAC_STAGE;
-            }
-#endif
             lac_tile_store(call, item, outputs, sum, stages + LAC_STAGES * LAC_STAGE + (threadIdx.x >> 7) * (LAC_STAGING_PIECES * LAC_PIECE),
-                           room, y_map);
-#if LAC_HOLDS
-            if (room[0]) {
-                if (threadIdx.x & 96) { /* the others are done with them */
-                    lac_stage_release(empty, before);
-                    lac_stage_release(empty, last);
-                } else {
-                    held = last;
-                }
-            }
-#endif
+                           y_map);
         } else {
             lac_tile_write(call, args, item, outputs, sum);
         }

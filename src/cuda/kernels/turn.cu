@@ -3,7 +3,9 @@
  *
  * Preconditions: `to` is aligned to 16 bytes, ld is a multiple of 64 and at least m. Columns from m to ld become zero.
  * A block takes 64 tokens x 64 inputs; token-major goes through shared memory. A thread reads 8 neighbours, twice (16 bytes
- * where X is aligned), and writes 16 bytes, twice. Bottleneck: device memory. */
+ * where X is aligned), and writes 16 bytes, twice. The last tokens come first, so that L2 still has the first ones when the
+ * product, which begins with them, asks for them; and the product may be launched at once (it waits by itself, where its
+ * launch says so). Bottleneck: device memory. */
 #include "arguments.h"
 #include "numbers.cuh"
 
@@ -30,9 +32,12 @@ extern "C" __global__ void __launch_bounds__(256) lac_turn(const lac_gpu_call ca
 {
     const u16 *x = (const u16 *)call.x;
     const int across = (call.k + LAC_SIDE - 1) / LAC_SIDE, line = threadIdx.x / 8, chunk = threadIdx.x % 8 * 8;
-    const int input0 = (int)(blockIdx.x % across) * LAC_SIDE, token0 = (int)(blockIdx.x / across) * LAC_SIDE;
+    const int input0 = (int)(blockIdx.x % across) * LAC_SIDE, token0 = (int)(gridDim.x / across - 1 - blockIdx.x / across) * LAC_SIDE;
     const bool aligned = ((u64)x | (u64)call.ldx * 2) % 16 == 0;
     uint4 got[2];
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
 #if LAC_X_TOKEN_MAJOR
     __shared__ u32 tile[LAC_SIDE * LAC_PITCH / 2];
 #pragma unroll
