@@ -65,6 +65,8 @@ def info(row, key):
 def line(rows, row, goal):
     ratio = float(row["speedup"])
     stands = "-" if goal is None else "reached" if ratio >= goal else "%.0f%% of it" % (100 * ratio / goal)
+    if row["m"] == "1" and info(row, "memory_gbytes"):
+        stands += ", %.0f%% of memory's rate" % (100 * float(row["gbytes_per_s"]) / float(info(row, "memory_gbytes")))
     print("| %s | %s %s %s | %s | %.1f us | %.2fx | %s | %s | %s | %s MHz, %s W |" % (
         ",".join(size(row)), row["pattern"], row["dtype"] if row["dtype"] != "f32" else row["precision"], row["layout"], row["kernel"],
         float(row["time_us"]), ratio, "-" if goal is None else "%gx" % goal, stands, peers_of(rows, row), info(row, "sm_clock_mhz"),
