@@ -17,7 +17,7 @@
 #   conv           Shfl-BW's convolutions of ResNet-50 as products of at most MAX_M (8192) tokens, shfl64 at 25%, f16
 #
 # MIN_TIME (0.003) seconds of calls are timed for each contender. Shapes with one n and k are neighbours, since they share their
-# weights; small ones come first.
+# weights; small ones come first, or large ones with LARGEST_FIRST=1.
 set -eu
 set_name=$1
 lacuna=$2
@@ -87,8 +87,12 @@ ordered=$folder/${set_name}_shapes.csv
 if [ "$file" = shflbw_conv_resnet50 ]; then
     cp "$here/shapes/$file.csv" "$ordered"
 else
-    awk -F, '/^#/ { next } /^name/ { print; next } { print $3 * $4, $3, $4, $2, $0 | "sort -n -k1,1 -k2,2 -k3,3 -k4,4 | cut -d\" \" -f5-" }' \
-        "$here/shapes/$file.csv" >"$ordered"
+    direction=${LARGEST_FIRST:+r}
+    awk -F, -v direction="$direction" '
+        BEGIN { sorted = "sort -k1,1n" direction " -k2,2n" direction " -k3,3n" direction " -k4,4n" direction " | cut -d\" \" -f5-" }
+        /^#/ { next }
+        /^name/ { print; fflush(); next }
+        { printf "%d %d %d %d %s\n", $3 * $4, $3, $4, $2, $0 | sorted }' "$here/shapes/$file.csv" >"$ordered"
 fi
 
 if [ "$seconds" = list ]; then
