@@ -3,7 +3,7 @@
  * FMAs: the slowest of them) overlap in part; packing comes before and after. cpu/kernels.c counts the amounts.
  *
  *     feed = memory + l3        work = max(l2, loads, fma) / reach
- *     seconds = max(feed, work) + 0.7 min(feed, work) + packing + start
+ *     seconds = max(feed, work) + 0.85 min(feed, work) + packing + start
  *
  * A kernel that asks for its weights far ahead (permute) loses nothing of the overlap: then the minimum does not count. */
 #include "model/cpu.h"
@@ -12,9 +12,9 @@
 
 static const double STREAMING =
     1.45; /* of the rate of memory, that kernels reach: they stream for longer than it was measured */
-static const double OVERLAP_LOST = 0.7; /* of the shorter side                           */
-static const double START = 0.5e-6;     /* seconds: a call                               */
-static const double FORK = 5.0e-6;      /* seconds: waking the other threads             */
+static const double OVERLAP_LOST = 0.85; /* of the shorter side                           */
+static const double START = 0.5e-6;      /* seconds: a call                               */
+static const double FORK = 5.0e-6;       /* seconds: waking the other threads             */
 
 static lac_level make_level(const char *name, const char *unit, double amount, double rate, const char *remedy)
 {

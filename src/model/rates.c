@@ -160,6 +160,19 @@ static void *member_run(void *argument)
     return NULL;
 }
 
+/* The time of a team's work: where it reads, from the first that begins to the last that ends, since what one leaves of the
+ * memory's rate another may take; else the longest that a member takes, so that one who is woken late does not count as slow. */
+static double team_seconds(const member *members, int count, bool reads)
+{
+    double begin = members[0].begin, end = members[0].end, longest = end - begin;
+    for (int i = 1; i < count; ++i) {
+        begin = fmin(begin, members[i].begin);
+        end = fmax(end, members[i].end);
+        longest = fmax(longest, members[i].end - members[i].begin);
+    }
+    return reads ? end - begin : longest;
+}
+
 /* Members' work a second of up to `threads` threads, the caller among them; fewer when the system gives no more. */
 static double team_rate(const lac_cpu_unit *unit, bool reads, char *blocks, int threads)
 {
@@ -177,12 +190,7 @@ static double team_rate(const lac_cpu_unit *unit, bool reads, char *blocks, int 
     for (int i = 1; i < started; ++i) pthread_join(ids[i], NULL);
     pthread_barrier_destroy(&all.barrier);
     pthread_mutex_destroy(&all.gate);
-    double begin = members[0].begin, end = members[0].end;
-    for (int i = 1; i < started; ++i) {
-        if (members[i].begin < begin) begin = members[i].begin;
-        if (members[i].end > end) end = members[i].end;
-    }
-    return (double)started / (end - begin);
+    return (double)started / team_seconds(members, started, reads);
 }
 
 static double best_memory_rate(const lac_cpu_unit *unit, char *blocks, int threads)
@@ -203,7 +211,8 @@ static double together_rate(const lac_cpu_unit *unit, char *blocks, int threads)
 /* ---- all of it */
 
 /* A clock too coarse to see a run gives infinity: taken as the most that any machine does. */
-static double rounded(double rate) { return exp2(round(4.0 * log2(fmin(rate, 1e15))) / 4.0); }
+static double rounded_to(double steps, double rate) { return exp2(round(steps * log2(fmin(rate, 1e15))) / steps); }
+static double rounded(double rate) { return rounded_to(4.0, rate); }
 
 static lac_status measure(int cores, lac_cpu_rates *out)
 {
@@ -225,7 +234,8 @@ static lac_status measure(int cores, lac_cpu_rates *out)
         out->loads[i] = rounded(out->loads[i]);
     }
     double alone = out->fma[lac_cpu_rates_unit(unit->lanes)];
-    out->together = threads > 1 ? fmin(1.0, rounded(together_rate(unit, blocks, threads) / alone)) : 1.0;
+    /* It counts for all kernels alike, so that a finer step does not make the planner waver. */
+    out->together = threads > 1 ? fmin(1.0, rounded_to(16.0, together_rate(unit, blocks, threads) / alone)) : 1.0;
     lac_release(blocks);
     return LAC_STATUS_OK;
 }
