@@ -109,6 +109,7 @@ struct copier {
     u64 pitch;              /* bytes from row to row of X; less than 2^32 when aligned                    */
     u32 tokens;             /* bit p: piece p is inside X                                                 */
     u32 column;             /* packed: the input that this lane stands for; direct: the first one         */
+    int step;               /* that is copied next: packed, record and columns are made of it anew         */
 };
 
 __device__ __forceinline__ void copier_next_column(copier &c)
@@ -132,18 +133,29 @@ __device__ __forceinline__ void copier_aim(copier &c, const lac_gpu_call &call, 
     c.x = (const char *)call.x + (i64)token * 4 + (LAC_PACKED ? 0 : row * c.pitch);
 }
 
+/* This thread's place in the record of a step, and this lane's entry of the step's columns. */
+__device__ __forceinline__ const char *record_of(const lac_strict_weight &weight, int step)
+{
+    return (const char *)weight.records + (i64)step * record_bytes + threadIdx.x * 16;
+}
+__device__ __forceinline__ const u32 *columns_of(const lac_strict_weight &weight, int step)
+{
+#if LAC_PACKED
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    int entry = min(warp * warp_rows + lane % warp_rows + lane / warp_rows * pass_rows, rows - 1);
+    return weight.columns + (i64)step * rows + entry;
+#else
+    return weight.columns + step;
+#endif
+}
+
 __device__ __forceinline__ copier copier_begin(const lac_gpu_call &call, const lac_strict_weight &weight, const char *shared, int step)
 {
     copier c;
     copier_aim(c, call, weight, shared);
-    c.record = (const char *)weight.records + (i64)step * record_bytes + threadIdx.x * 16;
-#if LAC_PACKED
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    int entry = min(warp * warp_rows + lane % warp_rows + lane / warp_rows * pass_rows, rows - 1);
-    c.columns = weight.columns + (i64)step * rows + entry;
-#else
-    c.columns = weight.columns + step;
-#endif
+    c.step = step;
+    c.record = record_of(weight, step);
+    c.columns = columns_of(weight, step);
     copier_next_column(c);
     keep(c.x);
     keep(c.shared_x);
@@ -207,6 +219,10 @@ __device__ __forceinline__ void copy_step(copier &c, const lac_gpu_call &call, c
                                           u32 stage, bool read_column = true)
 {
     if (!LAC_X_ALIGNED) copier_aim(c, call, weight, shared); /* anew: copies by 4 bytes need every register */
+    if (LAC_PACKED && LAC_X_ALIGNED) { /* these too: held, they would be three registers more than there are */
+        c.record = record_of(weight, c.step++);
+        if (read_column) c.columns = columns_of(weight, c.step);
+    }
     u32 to = c.shared_x + stage;
     keep(to);
     copy_rows(c, to, c.x + c.column * c.pitch);
