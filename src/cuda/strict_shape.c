@@ -169,7 +169,8 @@ static double pace(const lac_strict_shape *s, double resident)
 {
     double warps = resident * (lac_strict_threads(s) / 32);
     if (s->thread_n * s->thread_m > 64) return warps >= 8.0 ? 1.055 : warps >= 4.0 ? 1.055 + 0.025 * (8.0 - warps) : 1.5;
-    double full = s->thread_n * s->thread_m == 64 ? 1.0 : 0.98;
+    /* The fewer warps meet at a barrier, the less they wait there. */
+    double full = s->thread_n * s->thread_m == 64 && lac_strict_threads(s) > 128 ? 1.0 : 0.98;
     return warps >= 16.0 ? full : warps >= 8.0 ? full + 0.008 * (16.0 - warps) : full + 0.064 + 0.025 * (8.0 - warps);
 }
 
@@ -192,13 +193,17 @@ static lac_cost candidate_cost(const lac_problem *problem, const lac_strict_fact
     const double steps = ceil((double)f->k / columns), record = lac_strict_record_bytes(s), parts = s->slices * s->split;
     const double row_bytes = fmin(block_m, m) * 4.0, copies = rows * block_m * 4.0 / 16.0 / 32.0;
     const double slots = step_slots(f, s, columns);
-    double step = slots * s->warps_n * s->warps_m * slot_instructions(s) + copies * (s->packed ? 3.5 : 2.2) +
-                  record / 512.0 * 1.5 + warps * 30.0;
+    /* A packed row's column is asked of another lane; where several rows share a warp, that takes longer. */
+    const double copying = s->packed ? 3.5 + 2.8 * (fmax(1.0, 128.0 / block_m) - 1.0) : 2.2;
+    double step =
+        slots * s->warps_n * s->warps_m * slot_instructions(s) + copies * copying + record / 512.0 * 1.5 + warps * 30.0;
     double x_bytes = m * (double)problem->weight->k_in * 4.0,
            y_bytes = m * (double)f->rows * (double)lac_dtype_size(o->y_dtype);
     double sums = tiles_m * block_m * blocks_n * lac_strict_block_n(s);
     /* Blocks that begin and end while no other block on their multiprocessor multiplies, beside the first. */
     double uncovered = s->blocks_at_once > 1 ? 0.0 : ceil(tiles_m * blocks_n * s->split / rates->multiprocessors) - 1.0;
+    /* The blocks of a cluster wait for each other at its end, in each wave of them. */
+    double waited = s->split > 1 ? tiles_m * blocks_n * s->split / (rates->multiprocessors * s->blocks_at_once) : 0.0;
     lac_gpu_work work = {
         .memory_bytes = x_bytes * (lac_strict_transposes(problem) ? 3.0 : 1.0) + y_bytes * (o->has_residual ? 2.0 : 1.0) +
                         blocks_n * steps * record * ceil(tiles_m / GROUP_M),
@@ -210,7 +215,7 @@ static lac_cost candidate_cost(const lac_problem *problem, const lac_strict_fact
         .blocks = tiles_m * blocks_n * s->split,
         /* Two blocks on a multiprocessor run at half the speed each, so a wave is one block everywhere. */
         .blocks_at_once = rates->multiprocessors,
-        .fill_seconds = 6e-6 + (parts > 1.0 ? 0.4e-6 * parts : 0.0) + 4e-6 * uncovered,
+        .fill_seconds = 6e-6 + (parts > 1.0 ? 0.4e-6 * parts : 0.0) + 4e-6 * uncovered + 2e-6 * waited,
         .launches = lac_strict_transposes(problem) ? 2 : 1};
     work.efficiency = efficiency(s, work.blocks / rates->multiprocessors);
     lac_cost cost = lac_model_gpu_cost(rates, &work);

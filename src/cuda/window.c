@@ -81,7 +81,6 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_CHUNK", s->chunk);
     lac_cuda_request_define(request, "LAC_STAGES", s->stages);
     lac_cuda_request_define(request, "LAC_RING", s->ring);
-    lac_cuda_request_define(request, "LAC_CLUSTER", s->cluster);
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
 }
 
@@ -232,18 +231,16 @@ lac_status lac_cuda_window_execute(const lac_problem *problem, const void *opaqu
     lac_window_args args = make_args(problem, state, &gpu_call);
     void *parameters[] = {&gpu_call, &args};
     int64_t tiles = s->token_tiles * s->output_tiles;
-    int64_t clusters = (s->token_tiles + s->cluster - 1) / s->cluster * s->output_tiles * s->parts;
-    int64_t at_once = lac_cuda_target_of(problem->device)->multiprocessors / s->cluster;
-    if (!s->variant.mma && clusters > at_once && at_once > 0) clusters = at_once; /* wgmma's blocks run over the tiles */
+    int64_t blocks = tiles * s->parts, at_once = lac_cuda_target_of(problem->device)->multiprocessors;
+    if (!s->variant.mma && blocks > at_once && at_once > 0) blocks = at_once; /* wgmma's blocks run over the tiles */
     lac_cuda_launch split = {.function = state->program[SPLIT],
                              .grid = {(unsigned)(s->windows * (s->tokens / 64) * s->token_tiles), 1, 1},
                              .block = SPLIT_THREADS,
                              .shared_bytes = split_shared(problem, s)};
     lac_cuda_launch window = {.function = state->program[WINDOW],
-                              .grid = {(unsigned)(clusters * s->cluster), 1, 1},
+                              .grid = {(unsigned)blocks, 1, 1},
                               .block = s->variant.mma ? MMA_THREADS : WGMMA_THREADS,
                               .shared_bytes = lac_window_shared(s),
-                              .cluster = (unsigned)s->cluster,
                               .early = !s->variant.mma};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     status = lac_cuda_launch_on(problem->device, &split, call->stream, parameters);

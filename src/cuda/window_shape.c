@@ -21,9 +21,10 @@ enum {
 enum { CHUNK_BYTES = 17408 }; /* of W that are copied together, at most where a step is not larger */
 /* mma.sync has fewer outputs, for it holds fragments of W too. */
 enum { MMA_TOKENS = 128, MMA_OUTPUTS = 64, MMA_WINDOW = 128, MMA_STAGES = 6 };
-/* Half pairs lose bits of elements far below the largest of their window, which few products might not outweigh: with 64
- * the error stays below 2^-21 over eight decades (docs/kernels/fast.md). With fewer, lo is scaled by 2^11 and has sums of its own. */
-enum { ENOUGH_PRODUCTS = 64, LOW_SHIFT = 11 };
+/* Half pairs lose bits of elements far below the largest of their window, and each sum of the tensor cores is truncated. From
+ * 256 products on a chain of fp32 FMAs is worse; with fewer, 2^-21 of sum |x||w| is promised, which holds where lo is scaled by
+ * 2^11 and has sums of its own (docs/kernels/fast.md). */
+enum { ENOUGH_PRODUCTS = 256, LOW_SHIFT = 11 };
 
 /* ---- how many inputs a row group keeps in a window */
 
@@ -96,11 +97,7 @@ static int64_t fewest_products(const lac_weight *w)
 
 /* ---- what a shape asks of the GPU */
 
-/* Blocks of the grid: a cluster is never cut, its last tile of tokens may be idle. */
-static double block_count(const lac_window_shape *s)
-{
-    return (double)(lac_ceil_divide(s->token_tiles, s->cluster) * s->cluster * s->output_tiles) * s->parts;
-}
+static double block_count(const lac_window_shape *s) { return (double)(s->token_tiles * s->output_tiles) * s->parts; }
 
 /* What comes before and after the product itself: X is split, and the parts of k are added. */
 static double other_seconds(const lac_problem *problem, const lac_window_shape *s, double rate)
@@ -141,7 +138,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_window_shape *s)
     /* wgmma reads W once for 64 tokens; mma.sync by every warp, but once for both of its products. */
     double weights = (double)lac_window_matrix_bytes(s) * (s->variant.mma ? 2 * planes : products);
     lac_gpu_work work = {.memory_bytes = x_tiles + w_tiles + y_bytes * (o->has_residual ? 2 : 1),
-                         .l2_bytes = x_loaded + w_loaded / s->cluster,
+                         .l2_bytes = x_loaded + w_loaded,
                          .shared_bytes = x_loaded + w_loaded + steps * (gathered + weights),
                          .instructions =
                              steps * 4 * (12 + 2 * planes + products * (s->variant.mma ? s->width / 8.0 : 3) + sums),
@@ -223,7 +220,7 @@ static bool complete(const lac_problem *problem, lac_window_shape *s)
 bool lac_window_shape_make(const lac_problem *problem, const lac_window_variant *variant, lac_window_shape *out, lac_cost *cost)
 {
     const lac_geometry *g = &problem->weight->geometry;
-    lac_window_shape s = {.variant = *variant, .parts = 1, .cluster = 1};
+    lac_window_shape s = {.variant = *variant, .parts = 1};
     if (problem->m == 0 || g->n == 0) return false;
     int64_t height = variant->dense ? MOST_WIDTH : g->unit_n;
     if (height < LEAST_ROWS) return false;

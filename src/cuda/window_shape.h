@@ -31,7 +31,6 @@ typedef struct lac_window_shape {
     int ring;      /* chunks of W in shared memory                                 */
     int zero_rows; /* 8 where slots are padded, else 0                             */
     int low_shift; /* lo is multiplied by 2^low_shift: 11 where an output has few products, else 0 */
-    int cluster;   /* blocks that share their chunks of W                          */
     int parts;     /* that k is split into                                         */
     int rows;      /* outputs of a vector; the last of a row group may have fewer  */
     int pieces;    /* vectors of a row group                                       */

@@ -3,8 +3,7 @@
  *
  * Y[64 tokens][2 * LAC_VECTORS vectors of LAC_WIDTH outputs] is a tile; blocks run over tiles (times parts of k) until none is
  * left. One thread brings windows of X (window_tile.cuh) through LAC_STAGES stages, another W in chunks of LAC_CHUNK steps
- * through a ring of LAC_RING, both by bulk copies; two warpgroups compute, each all 64 tokens of its LAC_VECTORS vectors. A
- * cluster of two blocks has the same outputs of neighbouring tiles of tokens: each fetches half of a chunk of W for both.
+ * through a ring of LAC_RING, both by bulk copies; two warpgroups compute, each all 64 tokens of its LAC_VECTORS vectors.
  *
  * Thread to data: warp w of a warpgroup has tokens 16 w to 16 w + 15. The fragments of 16 selected inputs come by ldmatrix,
  * transposed: each of the 16 row addresses is free, and lanes 0-15 and 16-31 give those of inputs 0-7 and 8-15, at the first
@@ -26,13 +25,19 @@
  *
  * Constants: LAC_TOKENS (64), LAC_WINDOW inputs, LAC_STEPS steps of 16 slots a window, LAC_WIDTH (8, 16, 24, 32), LAC_VECTORS,
  * LAC_CHUNK (divides LAC_VECTORS * LAC_STEPS), LAC_RING, LAC_STAGES, LAC_PLANES, LAC_LOW_SHIFT, LAC_UNIT, LAC_ZERO_ROWS,
- * LAC_CLUSTER (1 or 2), LAC_PARTS (1: k is not split), LAC_EARLY (1: started before split.cu has ended), and those of
+ * LAC_PARTS (1: k is not split), LAC_EARLY (1: started before split.cu has ended), and those of
  * epilogue.cuh. Bottleneck: shared memory (gathered X, W once per 64 tokens, the copies). */
 #define LAC_OPERAND 2
-#include "cluster.cuh"
 #include "pipeline.cuh"
 #include "wgmma.cuh"
 #include "window_common.cuh"
+
+/* 1: every thread says for itself that it has read its last of a buffer, not a lane for its warp. Slower; for racecheck, which
+ * does not carry __syncwarp over to the lane that arrives (docs/kernels/fast.md). */
+#ifndef LAC_EACH_ARRIVES
+#define LAC_EACH_ARRIVES 0
+#endif
+#define LAC_RELEASES (LAC_EACH_ARRIVES ? 256 : 8) /* of a buffer: the warps that compute, or their threads */
 
 /* The fragments in registers: as many as divide the steps of a window, so that each window begins with the first. */
 constexpr int lac_fragment_count(int most)
@@ -85,17 +90,14 @@ struct lac_reader {
     u32 places, next_places;  /* of the pair of steps that is fetched, of the next one */
 };
 
-/* This warp has read its last of a buffer: says so to every block that copies into it. */
-__device__ __forceinline__ void lac_release(u32 barrier, int blocks)
+/* This warp has read its last of a buffer: says so to the thread that copies into it. */
+__device__ __forceinline__ void lac_release(u32 barrier)
 {
+#if !LAC_EACH_ARRIVES
     __syncwarp();
-#if LAC_CLUSTER > 1
-    if (blocks > 1) {
-        if ((threadIdx.x & 31) < LAC_CLUSTER) lac_barrier_arrive_at(barrier, threadIdx.x & 31);
-        return;
-    }
+    if ((threadIdx.x & 31) != 0) return;
 #endif
-    if ((threadIdx.x & 31) == 0) lac_barrier_arrive(barrier);
+    lac_barrier_arrive(barrier);
 }
 
 __device__ __forceinline__ constexpr bool lac_pair_begins(int step) { return step % LAC_TURN % LAC_CHUNK % 2 == 0; }
@@ -152,7 +154,7 @@ __device__ __forceinline__ void lac_products(float (&sum)[LAC_SUMS], const lac_f
 __device__ __forceinline__ void lac_give_back(const lac_reader &reader, const lac_shared &shared, int now, int step)
 {
     if (step % LAC_CHUNK == LAC_CHUNK - 1)
-        lac_release(shared.w_empty(reader.w.before(now / LAC_CHUNK - step / LAC_CHUNK)), LAC_CLUSTER);
+        lac_release(shared.w_empty(reader.w.before(now / LAC_CHUNK - step / LAC_CHUNK)));
 }
 
 /* The same, and a chain is added after its last step. */
@@ -194,7 +196,7 @@ __device__ __forceinline__ void lac_consume(float (&total)[LAC_VECTORS][LAC_BAND
             lac_products(sum[lac_chain_of(step) & 1], fragment[step % LAC_FRAGMENTS],
                          lac_matrix_of(reader, shared, view, step), lac_chain_begins(step));
             lac_wgmma_commit();
-            if (step == LAC_TURN - 1) lac_release(shared.x_empty(reader.x.slot), 1);
+            if (step == LAC_TURN - 1) lac_release(shared.x_empty(reader.x.slot));
             lac_wgmma_wait<LAC_PENDING>();
             if (ahead < LAC_TURN || left > 1)
                 lac_fetch(fragment[ahead % LAC_FRAGMENTS], reader, shared, view, step, ahead, left > (ahead < LAC_TURN ? 1 : 2));
@@ -232,7 +234,7 @@ __device__ __forceinline__ void lac_consume_straight(float (&total)[LAC_VECTORS]
             lac_wgmma_fence();
             lac_products(total[step / LAC_STEPS][0], fragment[step % LAC_FRAGMENTS], lac_matrix_of(reader, shared, view, step), false);
             lac_wgmma_commit();
-            if (step == LAC_TURN - 1) lac_release(shared.x_empty(reader.x.slot), 1);
+            if (step == LAC_TURN - 1) lac_release(shared.x_empty(reader.x.slot));
             lac_wgmma_wait<PENDING>();
             if (ahead < LAC_TURN || left > 1)
                 lac_fetch(fragment[ahead % LAC_FRAGMENTS], reader, shared, view, step, ahead, left > (ahead < LAC_TURN ? 1 : 2));
@@ -295,11 +297,11 @@ __device__ __forceinline__ void lac_consume_apart(float (&total)[LAC_VECTORS][LA
                 }
             }
             if (step % LAC_CHUNK == LAC_CHUNK - 1) {
-                lac_release(shared.w_empty(reader.w.slot), LAC_CLUSTER);
+                lac_release(shared.w_empty(reader.w.slot));
                 reader.w.next();
             }
         }
-        lac_release(shared.x_empty(reader.x.slot), 1);
+        lac_release(shared.x_empty(reader.x.slot));
         reader.x.next();
     }
 }
@@ -310,10 +312,9 @@ __device__ __forceinline__ void lac_produce_x(const lac_window_args &args, const
 {
     const int items = lac_item_count(args);
     lac_cursor<LAC_STAGES> at = {0, 1};
-    for (int index = blockIdx.x / LAC_CLUSTER; index < items; index += gridDim.x / LAC_CLUSTER) {
+    for (int index = blockIdx.x; index < items; index += gridDim.x) {
         const lac_item item = lac_item_of(args, index);
-        const int token_tile = item.token_tile < args.token_tiles ? item.token_tile : args.token_tiles - 1;
-        const u8 *from = args.tiles + ((i64)token_tile * args.windows + item.begin) * LAC_X_TILE;
+        const u8 *from = args.tiles + ((i64)item.token_tile * args.windows + item.begin) * LAC_X_TILE;
         for (int window = item.begin; window < item.end; window++, from += LAC_X_TILE, at.next()) {
             lac_barrier_wait(shared.x_empty(at.slot), at.parity);
             lac_barrier_expect(shared.x_full(at.slot), LAC_X_TILE);
@@ -322,36 +323,20 @@ __device__ __forceinline__ void lac_produce_x(const lac_window_args &args, const
     }
 }
 
-/* The same for the chunks of W; its share of a chunk goes to the whole cluster. */
+/* The same for the chunks of W. */
 __device__ __forceinline__ void lac_produce_w(const lac_window_args &args, const lac_shared &shared)
 {
-    const int items = lac_item_count(args), rank = blockIdx.x % LAC_CLUSTER;
+    const int items = lac_item_count(args);
     lac_cursor<LAC_RING> at = {0, 1};
-    for (int index = blockIdx.x / LAC_CLUSTER; index < items; index += gridDim.x / LAC_CLUSTER) {
+    for (int index = blockIdx.x; index < items; index += gridDim.x) {
         const lac_item item = lac_item_of(args, index);
         const u8 *from = args.weight + ((i64)item.output_tile * args.windows + item.begin) * LAC_W_TILE;
         for (int chunk = 0; chunk < (item.end - item.begin) * LAC_CHUNKS; chunk++, from += LAC_W_CHUNK, at.next()) {
             lac_barrier_wait(shared.w_empty(at.slot), at.parity);
             lac_barrier_expect(shared.w_full(at.slot), LAC_W_CHUNK);
-#if LAC_CLUSTER == 2
-            lac_copy_bulk_all(shared.chunk(at.slot) + rank * (LAC_W_CHUNK / 2), from + rank * (LAC_W_CHUNK / 2), LAC_W_CHUNK / 2,
-                              shared.w_full(at.slot), 3);
-#else
             lac_copy_bulk(shared.chunk(at.slot), from, LAC_W_CHUNK, shared.w_full(at.slot));
-#endif
         }
     }
-}
-
-/* Waits for all threads of the cluster. */
-__device__ __forceinline__ void lac_everybody()
-{
-    __syncwarp(); /* the barrier of a cluster takes whole warps */
-#if LAC_CLUSTER > 1
-    lac_cluster_sync();
-#else
-    __syncthreads();
-#endif
 }
 
 /* From here on what split.cu wrote may be read. */
@@ -366,9 +351,8 @@ __device__ __forceinline__ void lac_wait_for_split()
 __device__ __forceinline__ bool lac_block_odd(const lac_window_args &args)
 {
     u32 odd = args.weight_odd;
-    for (int index = blockIdx.x / LAC_CLUSTER; index < lac_item_count(args); index += gridDim.x / LAC_CLUSTER) {
-        const int token_tile = lac_item_of(args, index).token_tile;
-        if (token_tile < args.token_tiles) lac_gather_odd(odd, args, token_tile);
+    for (int index = blockIdx.x; index < lac_item_count(args); index += gridDim.x) {
+        lac_gather_odd(odd, args, lac_item_of(args, index).token_tile);
     }
     return __any_sync(0xffffffffu, odd);
 }
@@ -399,7 +383,7 @@ __device__ __forceinline__ void lac_compute(const lac_gpu_call &call, const lac_
     const int group = __shfl_sync(0xffffffffu, threadIdx.x >> 7, 0);
     const lac_view view = lac_view_of(group);
     lac_reader reader = {};
-    for (int index = blockIdx.x / LAC_CLUSTER; index < lac_item_count(args); index += gridDim.x / LAC_CLUSTER) {
+    for (int index = blockIdx.x; index < lac_item_count(args); index += gridDim.x) {
         const lac_item item = lac_item_of(args, index);
         lac_copy_notes(args, item.output_tile, shared.x + LAC_NOTES);
         float total[LAC_VECTORS][LAC_BANDS][LAC_SUMS];
@@ -434,15 +418,15 @@ extern "C" __global__ void __launch_bounds__(384, 1) lac_window(lac_gpu_call cal
     if (thread == 0) {
         for (int i = 0; i < LAC_STAGES; i++) {
             lac_barrier_init(shared.x_full(i), 1);
-            lac_barrier_init(shared.x_empty(i), 8); /* the warps that compute */
+            lac_barrier_init(shared.x_empty(i), LAC_RELEASES);
         }
         for (int i = 0; i < LAC_RING; i++) {
             lac_barrier_init(shared.w_full(i), 1);
-            lac_barrier_init(shared.w_empty(i), 8 * LAC_CLUSTER);
+            lac_barrier_init(shared.w_empty(i), LAC_RELEASES);
         }
         lac_barrier_init_fence();
     }
-    lac_everybody();
+    __syncthreads();
 
     if (thread >= 256) {
         lac_registers_fewer<40>();
@@ -466,5 +450,4 @@ extern "C" __global__ void __launch_bounds__(384, 1) lac_window(lac_gpu_call cal
             lac_compute<LAC_STRAIGHT>(call, args, shared, memory);
 #endif
     }
-    if (LAC_CLUSTER > 1) lac_everybody(); /* nobody leaves while others may still write to it */
 }

@@ -43,17 +43,17 @@ struct lac_item { /* what a block does next: a tile, a part of k */
     int token_tile, output_tile, part, begin, end;
 };
 
-/* Number `index` of the tiles that a cluster does together; token_tile may lie past the last one in the last of them. */
+/* Number `index` of the items. */
 __device__ __forceinline__ lac_item lac_item_of(const lac_window_args &args, int index)
 {
-    const int rows = (args.token_tiles + LAC_CLUSTER - 1) / LAC_CLUSTER;
+    const int rows = args.token_tiles;
     lac_item item;
     item.part = index % LAC_PARTS;
     index /= LAC_PARTS;
     const int band = index / (LAC_COLUMNS_AT_ONCE * rows), first = band * LAC_COLUMNS_AT_ONCE;
     const int wide = args.output_tiles - first < LAC_COLUMNS_AT_ONCE ? args.output_tiles - first : LAC_COLUMNS_AT_ONCE;
     index -= band * LAC_COLUMNS_AT_ONCE * rows;
-    item.token_tile = index / wide * LAC_CLUSTER + (int)(blockIdx.x % LAC_CLUSTER);
+    item.token_tile = index / wide;
     item.output_tile = first + index % wide;
     item.begin = (int)((i64)args.windows * item.part / LAC_PARTS);
     item.end = (int)((i64)args.windows * (item.part + 1) / LAC_PARTS);
@@ -62,7 +62,7 @@ __device__ __forceinline__ lac_item lac_item_of(const lac_window_args &args, int
 
 __device__ __forceinline__ int lac_item_count(const lac_window_args &args)
 {
-    return (args.token_tiles + LAC_CLUSTER - 1) / LAC_CLUSTER * args.output_tiles * LAC_PARTS;
+    return args.token_tiles * args.output_tiles * LAC_PARTS;
 }
 
 /* Clears the rows behind a stage's window, by all threads of the block. */
@@ -130,12 +130,13 @@ __device__ __forceinline__ int lac_token(int u, int h)
     return 64 * u + (threadIdx.x >> 5 & 3) * 16 + (threadIdx.x >> 2 & 7) * 2 + h;
 }
 
-/* Those of a stage of X for this lane's tokens. */
+/* Those of a stage of X for this lane's tokens. volatile: they may be used long after the stage was given back, and the assembler
+ * would move the loads there too. */
 __device__ __forceinline__ void lac_factors(float (&factor)[LAC_BANDS][2], u32 stage)
 {
 #pragma unroll
     for (int i = 0; i < 2 * LAC_BANDS; i++)
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(factor[i >> 1][i & 1]) : "r"(stage + lac_token(i >> 1, i & 1) * 4));
+        asm volatile("ld.volatile.shared.f32 %0, [%1];" : "=f"(factor[i >> 1][i & 1]) : "r"(stage + lac_token(i >> 1, i & 1) * 4));
 }
 
 /* Gathers in each lane what split.cu noted of a tile of tokens (window_arguments.h). */
@@ -256,7 +257,6 @@ __device__ __forceinline__ void lac_tile_finish(const lac_gpu_call &call, const 
                                                 const int *output, const float *factor,
                                                 const float (&total)[LAC_VECTORS][LAC_BANDS][LAC_SUMS])
 {
-    if (LAC_CLUSTER > 1 && item.token_tile >= args.token_tiles) return;
 #if LAC_PARTS > 1
     float *to = lac_partial_of(args, item.token_tile, item.output_tile, item.part);
 #pragma unroll

@@ -5,7 +5,7 @@
  * LAC_STAGES stages, LAC_STAGES - 1 ahead. A tile has 128 tokens, two bands of 64: a warp multiplies its 16 rows of both before
  * the next vector, so each fragment of W is used twice.
  *
- * Constants: those of window.cu; LAC_TOKENS is 128, a window of W is one chunk, LAC_CLUSTER is 1. Bottleneck: shared memory on GPUs with fast tensor cores, else these. */
+ * Constants: those of window.cu; LAC_TOKENS is 128, a window of W is one chunk. Bottleneck: shared memory on GPUs with fast tensor cores, else these. */
 #define LAC_OPERAND 2
 #include "async_copy.cuh"
 #include "window_common.cuh"
