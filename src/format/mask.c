@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "core/matrix.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "format/bits.h"
 #include "format/check.h"
@@ -206,34 +207,59 @@ static void load_run(const lac_matrix *matrix, int64_t start, int64_t stride, in
     }
 }
 
+/* Rows whose sums are kept until they are added up, in their order: the result does not depend on the threads. */
+enum { ENERGY_ROWS = 256 };
+
+typedef struct energy_state {
+    const lac_mask *mask;
+    const lac_matrix *matrix;
+    int64_t first;
+    double kept[ENERGY_ROWS], total[ENERGY_ROWS];
+} energy_state;
+
+static void add_row(void *state, int thread, int64_t index)
+{
+    energy_state *s = state;
+    const lac_mask *mask = s->mask;
+    const uint64_t *row = lac_mask_row(mask, s->first + index);
+    double kept = 0, total = 0; /* sums of rows first: smaller rounding errors in large matrices */
+    (void)thread;
+    for (int64_t w = 0; w < mask->words; w++) {
+        double values[64];
+        int64_t count = mask->k - w * 64 < 64 ? mask->k - w * 64 : 64;
+        load_run(s->matrix, lac_matrix_at(s->matrix, s->first + index, w * 64), lac_matrix_col_stride(s->matrix), count,
+                 values);
+        for (int64_t c = 0; c < count; c++) {
+            double square = isfinite(values[c]) ? values[c] * values[c] : 0;
+            total += square;
+            kept += (row[w] >> c) & 1 ? square : 0;
+        }
+    }
+    s->kept[index] = kept, s->total[index] = total;
+}
+
+lac_status lac_mask_energy_by(const lac_mask *mask, const lac_matrix *dense, int threads, double *kept, double *total)
+{
+    lac_matrix matrix;
+    lac_status status = lac_matrix_check("dense", dense, 1, &matrix);
+    if (!status) status = check_shape(mask, &matrix);
+    if (status) return status;
+    energy_state s = {.mask = mask, .matrix = &matrix};
+    double kept_sum = 0, total_sum = 0;
+    for (s.first = 0; s.first < mask->n; s.first += ENERGY_ROWS) {
+        int64_t count = mask->n - s.first < ENERGY_ROWS ? mask->n - s.first : ENERGY_ROWS;
+        lac_parallel_for_each(count, lac_parallel_threads_for(threads, count, count * mask->k), add_row, &s);
+        for (int64_t i = 0; i < count; i++) kept_sum += s.kept[i], total_sum += s.total[i];
+    }
+    *kept = kept_sum;
+    *total = total_sum;
+    return LAC_STATUS_OK;
+}
+
 lac_status lac_mask_energy(const lac_mask *mask, const lac_matrix *dense, double *kept, double *total)
 {
     if (!mask) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "mask is NULL");
     if (!kept) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "kept is NULL");
     if (!total) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "total is NULL");
-    lac_matrix matrix;
-    lac_status status = lac_matrix_check("dense", dense, 1, &matrix);
-    if (!status) status = check_shape(mask, &matrix);
-    if (status) return status;
-    int64_t stride = lac_matrix_col_stride(&matrix);
-    double kept_sum = 0, total_sum = 0;
-    for (int64_t r = 0; r < mask->n; r++) {
-        const uint64_t *row = lac_mask_row(mask, r);
-        double kept_row = 0, total_row = 0; /* sums of rows first: smaller rounding errors in large matrices */
-        for (int64_t w = 0; w < mask->words; w++) {
-            double values[64];
-            int64_t count = mask->k - w * 64 < 64 ? mask->k - w * 64 : 64;
-            load_run(&matrix, lac_matrix_at(&matrix, r, w * 64), stride, count, values);
-            for (int64_t c = 0; c < count; c++) {
-                double square = isfinite(values[c]) ? values[c] * values[c] : 0;
-                total_row += square;
-                if ((row[w] >> c) & 1) kept_row += square;
-            }
-        }
-        kept_sum += kept_row;
-        total_sum += total_row;
-    }
-    *kept = kept_sum;
-    *total = total_sum;
-    return LAC_STATUS_OK;
+    return lac_mask_energy_by(mask, dense, 1, kept, total);
 }

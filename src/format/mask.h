@@ -33,4 +33,7 @@ static inline void lac_mask_set(lac_mask *mask, int64_t row, int64_t col)
     lac_mask_row_writable(mask, row)[col >> 6] |= UINT64_C(1) << (col & 63);
 }
 
+/* lac_mask_energy by several threads; arguments are known to be there. */
+lac_status lac_mask_energy_by(const lac_mask *mask, const lac_matrix *dense, int threads, double *kept, double *total);
+
 #endif

@@ -3,7 +3,9 @@
  * order. Called by users and by `lacuna prune`. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/dtype.h"
 #include "core/memory.h"
@@ -201,12 +203,22 @@ static lac_status write_resumable(checkpoint *c, const lac_tensor_info *tensor, 
     return status == LAC_STATUS_OK ? lac_resume_note(c->journal, c->writer, &source, report) : status;
 }
 
+/* Asks the system to read a tensor from the disk while another is worked on; it may decline. */
+static void read_ahead(const checkpoint *c, int64_t index)
+{
+    lac_tensor_info tensor;
+    if (index >= c->tensors || get_tensor(c, index, &tensor) != LAC_STATUS_OK || tensor.bytes == 0) return;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)tensor.data / page * page;
+    posix_madvise((void *)first, (uintptr_t)tensor.data + tensor.bytes - first, POSIX_MADV_WILLNEED);
+}
+
 static lac_status write_tensor(checkpoint *c, int64_t index)
 {
     double start = seconds_now();
     lac_tensor_info tensor;
     lac_status status = get_tensor(c, index, &tensor);
     if (status != LAC_STATUS_OK) return status;
+    read_ahead(c, index + 1);
     lac_layer_report report = {.name = tensor.name, .index = index, .energy_kept = 1.0, .output_error = -1, .loss_rise = -1};
     report.reason = decide(c, &tensor, &report.pattern);
     report.pruned = *report.reason == '\0';

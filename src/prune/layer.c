@@ -61,7 +61,7 @@ lac_status lac_layer_prune(lac_layer *layer, const lac_pattern *pattern, lac_lay
     bool corrects = layer->calibration || layer->options.gradients;
     lac_status status =
         corrects ? correct(layer, pattern, &result) : lac_prune(&layer->dense, pattern, &layer->options, &result.mask);
-    if (status == LAC_STATUS_OK) status = lac_mask_energy(result.mask, &layer->dense, &kept, &total);
+    if (status == LAC_STATUS_OK) status = lac_mask_energy_by(result.mask, &layer->dense, layer->options.threads, &kept, &total);
     if (status != LAC_STATUS_OK) {
         lac_layer_release(&result);
         return status;
