@@ -202,6 +202,8 @@ typedef struct lac_calibration_info {
 LAC_API lac_status lac_calibration_create(int64_t k, lac_calibration **out);
 /* Adds samples, x [samples][k], in as many calls as are convenient. One number that is not finite, and all of x is refused. */
 LAC_API lac_status lac_calibration_add(lac_calibration *calibration, const lac_matrix *x, int32_t threads);
+/* Adds the sum of x x^T over so many samples, as somebody else has formed it: k x k, symmetric, finite, no diagonal element below zero. */
+LAC_API lac_status lac_calibration_add_moments(lac_calibration *calibration, const lac_matrix *moments, int64_t samples);
 LAC_API lac_status lac_calibration_get_info(const lac_calibration *calibration, lac_calibration_info *info);
 /* What a layer's outputs lose over the samples when `pruned` takes the place of `original`, both n x k: the sum of the
  * squares of (original - pruned) x, and beside it that of original x. */
@@ -485,7 +487,8 @@ typedef struct lac_checkpoint_options {
     void *user;
     const char
         *calibration; /* WANDA, OBS: a file with a tensor [..., k] of inputs for each matrix that is pruned: "a.b.input" for
-                                "a.b.weight", "c.input" for any other "c", or the only tensor of an .npy                  */
+                                "a.b.weight", "c.input" for any other "c", or the only tensor of an .npy; or "a.b.moments" [k, k], the sum of x x^T, with
+                                "a.b.samples", how many (F64, [1])                                                        */
     lac_resume resume;
     const lac_allocation
         *allocation; /* instead of a pattern: each layer its own; those that stay dense are copied. Permutations are

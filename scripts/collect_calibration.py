@@ -1,6 +1,6 @@
 """collect_calibration.py - samples of every linear layer's inputs, and gradients, from any PyTorch model.
 
-    collect_calibration.py FILE.py OUT.safetensors [--inputs N] [--gradients N] [--include GLOB ...] [--exclude GLOB ...] [--seed S]
+    collect_calibration.py FILE.py OUT.safetensors [--inputs N | --moments [--at-once N]] [--gradients N] [--include GLOB ...] [--exclude GLOB ...] [--seed S]
 
 FILE.py defines `calibration()`, which returns the model, an iterable of batches and a function `loss(model, batch)`; its
 value is only needed for gradients. OUT gets, for every matrix `a.b.weight` of a torch.nn.Linear that a glob takes,
@@ -8,14 +8,19 @@ value is only needed for gradients. OUT gets, for every matrix `a.b.weight` of a
     a.b.input     [N, k]       N inputs of the layer, drawn evenly from all that the batches gave (--inputs, 2048 unless said)
     a.b.gradient  [N, n, k]    the gradient of the loss of each of the first N batches (--gradients, none unless said)
 
+    a.b.moments   [k, k]       with --moments, in place of samples: the sum of x x^T over all inputs that the batches gave, and
+    a.b.samples   [1]          how many these were (float64)
+
 as float32: what `lacuna prune --calibration OUT` takes for wanda and obs, and for fisher. Memory: the samples of all layers,
-never all activations. The functions may be called from other scripts as well.
+never all activations; with --moments the moments of N layers at a time (--at-once, 1 unless said), for which the batches go
+through the model once for every N layers. The functions may be called from other scripts as well.
 """
 
 import argparse
 import fnmatch
 import importlib.util
 import json
+import math
 import os
 import struct
 import sys
@@ -101,12 +106,60 @@ def collect_gradients(model, batches, loss, layers, count):
     return {name + ".gradient": torch.stack(gradients) for name, gradients in kept.items()}
 
 
+def collect_moments(model, batches, loss, layers, at_once=1):
+    """Yields (name, moments [k, k], count) layer by layer; only `at_once` of them are in memory."""
+    names = list(layers)
+    for first in range(0, len(names), at_once):
+        sums = {name: [torch.zeros(layers[name].in_features, layers[name].in_features), 0] for name in names[first : first + at_once]}
+
+        def add(name, x):
+            x = x.detach().reshape(-1, x.shape[-1]).float().cpu()
+            sums[name][0].addmm_(x.T, x)
+            sums[name][1] += len(x)
+
+        hooks = [layers[name].register_forward_pre_hook(lambda module, inputs, name=name: add(name, inputs[0])) for name in sums]
+        try:
+            with torch.no_grad():
+                for batch in batches:
+                    loss(model, batch)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        for name in list(sums):
+            moments, count = sums.pop(name)
+            if count == 0:
+                raise SystemExit("collect_calibration: no batch went through the layer '%s'" % name)
+            yield name, moments, count
+
+
+def write_moments(path, model, batches, loss, layers, at_once, others):
+    """Writes the moments of each layer as soon as they are known, and then the tensors of `others`."""
+    shapes = {}
+    for name, module in layers.items():
+        shapes[name + ".moments"] = ("F32", [module.in_features, module.in_features])
+        shapes[name + ".samples"] = ("F64", [1])
+    shapes.update({name: ("F32", list(tensor.shape)) for name, tensor in others.items()})
+
+    def pieces():
+        for _, moments, count in collect_moments(model, batches, loss, layers, at_once):
+            yield moments
+            yield torch.tensor([count], dtype=torch.float64)
+        yield from others.values()
+
+    write_pieces(path, shapes, pieces())
+
+
 def write_safetensors(path, tensors):
     """Writes float32 tensors; the file appears whole or not at all."""
+    write_pieces(path, {name: ("F32", list(tensor.shape)) for name, tensor in tensors.items()}, tensors.values())
+
+
+def write_pieces(path, shapes, pieces):
+    """shapes: {name: (type, shape)}; the pieces come in their order."""
     header, offset = {}, 0
-    for name, tensor in tensors.items():
-        size = 4 * tensor.numel()
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [offset, offset + size]}
+    for name, (kind, shape) in shapes.items():
+        size = {"F32": 4, "F64": 8}[kind] * math.prod(shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [offset, offset + size]}
         offset += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -115,8 +168,9 @@ def write_safetensors(path, tensors):
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
-            for tensor in tensors.values():
-                file.write(memoryview(tensor.detach().float().cpu().contiguous().numpy()).cast("B"))
+            for (kind, _), piece in zip(shapes.values(), pieces):
+                piece = piece.detach().to(torch.float64 if kind == "F64" else torch.float32).cpu().contiguous()
+                file.write(memoryview(piece.numpy()).cast("B"))
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
@@ -140,6 +194,8 @@ def main():
     options.add_argument("source", metavar="FILE.py")
     options.add_argument("out", metavar="OUT.safetensors")
     options.add_argument("--inputs", type=int, default=2048, metavar="N", help="inputs of each layer; 0: none")
+    options.add_argument("--moments", action="store_true", help="the sum of x x^T of all inputs instead of samples")
+    options.add_argument("--at-once", type=int, default=1, metavar="N", help="with --moments: layers for each pass over the batches")
     options.add_argument("--gradients", type=int, default=0, metavar="N", help="gradients of each layer; 0: none")
     options.add_argument("--include", action="append", default=[], metavar="GLOB")
     options.add_argument("--exclude", action="append", default=[], metavar="GLOB")
@@ -148,6 +204,9 @@ def main():
     if args.inputs < 0 or args.gradients < 0 or args.inputs + args.gradients == 0:
         options.error("--inputs %d and --gradients %d ask for nothing" % (args.inputs, args.gradients))
 
+    if args.at_once < 1:
+        options.error("--at-once is %d; it must be 1 or more" % args.at_once)
+
     model, batches, loss = load_source(args.source)
     batches = list(batches)
     layers = linear_layers(model, args.include, args.exclude)
@@ -155,11 +214,14 @@ def main():
         raise SystemExit("collect_calibration: the model has no linear layer that these globs take")
     model.eval()
     tensors = {}
-    if args.inputs:
+    if args.inputs and not args.moments:
         tensors.update(collect_inputs(model, batches, loss, layers, args.inputs, args.seed))
     if args.gradients:
         tensors.update(collect_gradients(model, batches, loss, layers, args.gradients))
-    write_safetensors(args.out, tensors)
+    if args.moments:
+        write_moments(args.out, model, batches, loss, layers, args.at_once, tensors)
+    else:
+        write_safetensors(args.out, tensors)
     print("%s: %d layers, %d batches" % (args.out, len(layers), len(batches)))
     return 0
 

@@ -84,6 +84,9 @@ static void calibrations(void **state)
     refuses(lac_calibration_add(made, NULL, 0), "x is NULL");
     refuses(lac_calibration_add(made, &narrow, 0), "x has 7 columns");
     refuses(lac_calibration_add(made, &the->dense, -2), "threads is -2");
+    refuses(lac_calibration_add_moments(NULL, &the->dense, 1), "calibration is NULL");
+    refuses(lac_calibration_add_moments(made, NULL, 1), "moments is NULL");
+    refuses(lac_calibration_add_moments(made, &narrow, 1), "moments is");
     refuses(lac_calibration_get_info(NULL, &info), "calibration is NULL");
     refuses(lac_calibration_get_info(made, NULL), "info is NULL");
     refuses(lac_calibration_get_info(made, &sizeless), "info->size is 0");

@@ -390,13 +390,65 @@ static void test_bad_calibration(void **state)
     free_layer(&l);
 }
 
+/* Moments that somebody else has formed stand for the samples; what cannot be a sum of x x^T is refused. */
+static void test_moments_from_elsewhere(void **state)
+{
+    enum { K = 24, SAMPLES = 90 };
+    (void)state;
+    layer l = make_layer(77, 8, K, SAMPLES);
+    double sums[K * K] = {0};
+    float v[2][8 * K];
+    lac_pattern pattern;
+    assert_ok(lac_pattern_parse("2:4", &pattern));
+    for (int s = 0; s < SAMPLES; s++)
+        for (int i = 0; i < K * K; i++) sums[i] += (double)l.x[s * K + i / K] * l.x[s * K + i % K];
+    lac_matrix m = {.data = sums, .dtype = LAC_DTYPE_F64, .rows = K, .cols = K};
+    lac_calibration *other = NULL;
+    lac_calibration_info info = {.size = sizeof info};
+    assert_ok(lac_calibration_create(K, &other));
+    assert_ok(lac_calibration_add_moments(other, &m, SAMPLES));
+    assert_ok(lac_calibration_get_info(other, &info));
+    assert_int_equal(info.samples, SAMPLES);
+    for (int i = 0; i < 2; i++) {
+        lac_mask *mask = NULL;
+        lac_matrix w = {.data = l.w, .dtype = LAC_DTYPE_F32, .rows = 8, .cols = K}, out = w;
+        lac_prune_options options = {
+            .size = sizeof options, .method = LAC_METHOD_OBS, .calibration = i ? other : l.calibration};
+        out.data = v[i];
+        assert_ok(lac_prune_and_correct(&w, &pattern, &options, &out, &mask));
+        lac_mask_free(mask);
+    }
+    for (int i = 0; i < 8 * K; i++) assert_true(fabs(v[0][i] - v[1][i]) < 1e-3 && (v[0][i] == 0) == (v[1][i] == 0));
+    static const struct {
+        int at;
+        double value;
+        const char *words;
+    } bad[] = {{5 * K + 5, -1, "element (5, 5) is -1"},
+               {7 * K + 2, NAN, "element (7, 2) is nan"},
+               {7 * K + 2, 1e9, "no sum of x x^T"},
+               {2 * K + 7, -1e9, "no sum of x x^T"},
+               {9 * K + 9, 1e39, "finite"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        double saved = sums[bad[i].at];
+        sums[bad[i].at] = bad[i].value;
+        assert_fails(lac_calibration_add_moments(other, &m, SAMPLES), LAC_STATUS_INVALID_ARGUMENT, bad[i].words);
+        sums[bad[i].at] = saved;
+    }
+    assert_fails(lac_calibration_add_moments(other, &m, 0), LAC_STATUS_INVALID_ARGUMENT, "samples is 0");
+    assert_ok(lac_calibration_get_info(other, &info));
+    assert_int_equal(info.samples, SAMPLES);
+    lac_calibration_free(other);
+    free(l.w), free(l.x);
+    lac_calibration_free(l.calibration);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_product),          cmocka_unit_test(test_factor_and_inverse),
         cmocka_unit_test(test_moments),          cmocka_unit_test(test_against_all_choices),
         cmocka_unit_test(test_order_of_methods), cmocka_unit_test(test_threads_do_not_matter),
-        cmocka_unit_test(test_bad_calibration),
+        cmocka_unit_test(test_bad_calibration),  cmocka_unit_test(test_moments_from_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * samples there are. wanda.c reads their diagonal, obs.c factors them. */
 #include "prune/calibration.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -96,6 +97,52 @@ lac_status lac_calibration_add(lac_calibration *calibration, const lac_matrix *x
     for (int64_t r = 1; r < k; r++) /* the strips fill the lower triangle */
         for (int64_t c = 0; c < r; c++) calibration->moments[c * k + r] = calibration->moments[r * k + c];
     calibration->samples += matrix.rows;
+    return LAC_STATUS_OK;
+}
+
+/* One element against its counterpart: sums in another order differ by their rounding, which is small beside the diagonal. */
+static lac_status check_moment(const lac_matrix *m, int64_t r, int64_t c)
+{
+    double a = lac_load_f64(m->data, m->dtype, lac_matrix_at(m, r, c)),
+           b = lac_load_f64(m->data, m->dtype, lac_matrix_at(m, c, r));
+    double p = lac_load_f64(m->data, m->dtype, lac_matrix_at(m, r, r)),
+           q = lac_load_f64(m->data, m->dtype, lac_matrix_at(m, c, c));
+    if (!isfinite(a) || fabs(a) > FLT_MAX)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "moments: element (%lld, %lld) is %g; it must be finite as a float",
+                        (long long)r, (long long)c, a);
+    if (r == c && a < 0)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "moments: element (%lld, %lld) is %g; a sum of squares is not negative",
+                        (long long)r, (long long)c, a);
+    if (fabs(a - b) > 1e-3 * sqrt(fabs(p * q)) || fabs(a) > 1.001 * sqrt(fabs(p * q)))
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                        "moments: elements (%lld, %lld) and (%lld, %lld) are %g and %g beside %g and %g on the diagonal; no "
+                        "sum of x x^T is like that",
+                        (long long)r, (long long)c, (long long)c, (long long)r, a, b, p, q);
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_calibration_add_moments(lac_calibration *calibration, const lac_matrix *moments, int64_t samples)
+{
+    lac_matrix m;
+    if (!calibration) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "calibration is NULL");
+    lac_status status = lac_matrix_check("moments", moments, 1, &m);
+    if (status != LAC_STATUS_OK) return status;
+    int64_t k = calibration->k;
+    if (m.rows != k || m.cols != k)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "moments is %lld x %lld; the calibration was made for k = %lld",
+                        (long long)m.rows, (long long)m.cols, (long long)k);
+    if (samples < 1) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "samples is %lld; it must be 1 or more", (long long)samples);
+    for (int64_t r = 0; r < k; r++) /* the others are held against the diagonal, the upper triangle against the lower one */
+        if ((status = check_moment(&m, r, r)) != LAC_STATUS_OK) return status;
+    for (int64_t r = 0; r < k; r++)
+        for (int64_t c = 0; c < r; c++)
+            if ((status = check_moment(&m, r, c)) != LAC_STATUS_OK) return status;
+    for (int64_t r = 0; r < k; r++)
+        for (int64_t c = 0; c <= r; c++) {
+            float sum = calibration->moments[r * k + c] + (float)lac_load_f64(m.data, m.dtype, lac_matrix_at(&m, r, c));
+            calibration->moments[r * k + c] = calibration->moments[c * k + r] = sum;
+        }
+    calibration->samples += samples;
     return LAC_STATUS_OK;
 }
 

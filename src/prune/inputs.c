@@ -43,7 +43,43 @@ static lac_status find_inputs(const lac_file *file, const char *name, const char
 
 lac_status lac_inputs_find(const lac_file *file, const char *name, lac_method method, lac_tensor_info *tensor)
 {
-    return find_inputs(file, name, method == LAC_METHOD_FISHER ? ".gradient" : ".input", tensor);
+    if (method == LAC_METHOD_FISHER) return find_inputs(file, name, ".gradient", tensor);
+    if (find_inputs(file, name, ".moments", tensor) == LAC_STATUS_OK) return LAC_STATUS_OK;
+    return find_inputs(file, name, ".input", tensor);
+}
+
+/* "a.b.samples": how many samples are in "a.b.moments". */
+static lac_status read_count(const lac_file *file, const char *name, int64_t *out)
+{
+    lac_tensor_info tensor = {.size = sizeof tensor};
+    double count = 0;
+    lac_status status = find_inputs(file, name, ".samples", &tensor);
+    if (status != LAC_STATUS_OK) return status;
+    if (tensor.dtype == LAC_DTYPE_F64 && tensor.bytes == sizeof count) memcpy(&count, tensor.data, sizeof count);
+    if (!(count >= 1) || count > 9e15)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                        "calibration tensor %s is no count of samples: one F64 of 1 or more is needed", tensor.name);
+    *out = (int64_t)count;
+    return LAC_STATUS_OK;
+}
+
+static lac_status add_moments(const lac_file *file, const char *name, const lac_tensor_info *tensor,
+                              lac_calibration *calibration)
+{
+    int64_t samples = 0;
+    lac_status status = read_count(file, name, &samples);
+    if (status != LAC_STATUS_OK) return status;
+    lac_matrix m = {.dtype = tensor->dtype, .rows = tensor->shape[0], .cols = tensor->shape[1]};
+    void *copy = NULL;
+    memcpy(&m.data, &tensor->data, sizeof m.data); /* the file is read-only; nothing writes through `m` */
+    if ((uintptr_t)tensor->data % lac_dtype_size(tensor->dtype) != 0) {
+        copy = lac_allocate(tensor->bytes);
+        if (!copy) return lac_fail_memory("an aligned copy of the moments", tensor->bytes);
+        m.data = memcpy(copy, tensor->data, tensor->bytes);
+    }
+    status = lac_calibration_add_moments(calibration, &m, samples);
+    lac_release(copy);
+    return status;
 }
 
 /* Samples of any alignment: aligned ones in place, others through a copy of some rows at a time. */
@@ -70,8 +106,12 @@ static lac_status add_samples(lac_calibration *calibration, const lac_tensor_inf
 lac_status lac_inputs_read(const lac_file *file, const char *name, int64_t k, int32_t threads, lac_calibration **out)
 {
     lac_tensor_info tensor = {.size = sizeof tensor};
-    lac_status status = find_inputs(file, name, ".input", &tensor);
+    lac_status status = lac_inputs_find(file, name, LAC_METHOD_OBS, &tensor);
     if (status != LAC_STATUS_OK) return status;
+    lac_file_info info = {.size = sizeof info};
+    size_t length = strlen(tensor.name), ending = sizeof ".moments" - 1;
+    bool moments = lac_file_get_info(file, &info) == LAC_STATUS_OK && info.format != LAC_FILE_FORMAT_NPY && length > ending &&
+                   strcmp(tensor.name + length - ending, ".moments") == 0;
     int64_t last = tensor.rank > 0 ? tensor.shape[tensor.rank - 1] : 0, rows = 1;
     for (int i = 0; i + 1 < tensor.rank; i++) rows *= tensor.shape[i];
     if (!lac_dtype_is_input(tensor.dtype))
@@ -84,7 +124,7 @@ lac_status lac_inputs_read(const lac_file *file, const char *name, int64_t k, in
     lac_calibration *made = NULL;
     status = lac_calibration_create(k, &made);
     if (status != LAC_STATUS_OK) return status;
-    status = add_samples(made, &tensor, rows, k, threads);
+    status = moments ? add_moments(file, name, &tensor, made) : add_samples(made, &tensor, rows, k, threads);
     if (status != LAC_STATUS_OK) {
         lac_calibration_free(made);
         return lac_fail_in(status, "calibration tensor %s", tensor.name);

@@ -92,6 +92,19 @@ class Collect(Case):
             self.run_lacuna("prune", "model.safetensors", method + ".safetensors", "-p", "2:4", "-i", "*.weight", "-m", method,
                             "-c", "calibration.safetensors")  # fmt: skip
 
+    def test_moments_are_the_sum_over_all_inputs(self):
+        for at_once in ("1", "2"):
+            self.collect("--moments", "--at-once", at_once, "--gradients", "2")
+            got, known = read_safetensors(self.path("calibration.safetensors")), read_safetensors(self.path("model.safetensors"))
+            self.assertEqual(set(got), {"0.moments", "0.samples", "0.gradient", "2.moments", "2.samples", "2.gradient"})
+            for name, stream in (("0", "x"), ("2", "hidden")):
+                _, (rows, k), x = known[stream]
+                self.assertEqual((got[name + ".moments"][1], got[name + ".samples"]), ([k, k], ("F64", [1], [rows])))
+                for i, value in enumerate(got[name + ".moments"][2]):
+                    want = sum(x[s * k + i // k] * x[s * k + i % k] for s in range(rows))
+                    self.assertAlmostEqual(value, want, delta=1e-4 * rows)
+            self.run_lacuna("prune", "model.safetensors", "o" + at_once, "-p", "2:4", "-i", "*.weight", "-m", "obs", "-c", "calibration.safetensors")
+
     def test_refusals_name_the_matter(self):
         self.assertIn("linear layer", self.collect("--include", "nothing*", ok=False).stderr)
         self.assertIn("--inputs 0", self.collect("--inputs", "0", ok=False).stderr)

@@ -157,6 +157,23 @@ class Prune(Case):
         ]:
             self.assertIn(words, self.run_lacuna(*command, *arguments, status=2)[1])
 
+    def test_moments(self):
+        """The sum of x x^T and a count, in place of the samples that they come from."""
+        rows, k = 80, 16
+        x = gaussian(rows, k, 13)
+        sums = [sum(x[s * k + i] * x[s * k + j] for s in range(rows)) for i in range(k) for j in range(k)]
+        write_safetensors(self.path("m.safetensors"), {"l.weight": ("F32", [8, k], gaussian(8, k, 12))})
+        write_safetensors(self.path("x.safetensors"), {"l.input": ("F32", [rows, k], x)})
+        write_safetensors(self.path("s.safetensors"), {"l.moments": ("F64", [k, k], sums), "l.samples": ("F64", [1], [rows])})
+        errors = []
+        for calibration in ["x.safetensors", "s.safetensors"]:
+            document = self.run_json("prune", "m.safetensors", "o", "-p", "2:4", "-m", "obs", "-c", calibration, "-f")
+            errors.append(document["layers"][0]["output_error"])
+        self.assertAlmostEqual(errors[0], errors[1], delta=1e-4 * errors[0])
+        write_safetensors(self.path("s.safetensors"), {"l.moments": ("F64", [k, k], sums)})
+        _, error = self.run_lacuna("prune", "m.safetensors", "o", "-p", "2:4", "-m", "obs", "-c", "s.safetensors", "-f", status=3)
+        self.assertIn("no tensor l.samples", error)
+
     def test_calibration_refused(self):
         self.make_checkpoint()
         write_safetensors(self.path("inputs.safetensors"), {"a.input": ("F32", [4, 3], gaussian(4, 3, 1))})
