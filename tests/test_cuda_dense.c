@@ -175,6 +175,26 @@ static void who_does_the_epilogue(void **state)
     assert_true(made && p.operand == LAC_DTYPE_F32 && p.compute == LAC_LT_COMPUTE_F32);
 }
 
+static void an_answer_that_fills_the_gpu_is_preferred(void **state)
+{
+    (void)state;
+    static const struct {
+        lac_dtype dtype;
+        float waves[4];
+        int count, picked;
+    } rows[] = {{LAC_DTYPE_F16, {0.2f, 0.9f, 0.5f}, 3, 1},  {LAC_DTYPE_F16, {0.2f, 0.25f, 0.5f}, 3, 2},
+                {LAC_DTYPE_F16, {0.8f, 0.9f}, 2, 0},        {LAC_DTYPE_F16, {0.2f, 1.5f, 0.3f, 0.9f}, 4, 2},
+                {LAC_DTYPE_BF16, {0.2f, 1.5f, 0.3f}, 2, 0}, {LAC_DTYPE_F16, {1.5f, 0.9f}, 2, 0},
+                {LAC_DTYPE_F32, {0.2f, 0.9f}, 2, 0},        {LAC_DTYPE_F16, {0.2f}, 1, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lac_dense_product product = {.operand = rows[i].dtype};
+        lac_lt_answer answers[4] = {
+            {.waves = rows[i].waves[0]}, {.waves = rows[i].waves[1]}, {.waves = rows[i].waves[2]}, {.waves = rows[i].waves[3]}};
+        int picked = lac_dense_pick(&product, answers, rows[i].count);
+        if (picked != rows[i].picked) fail_msg("row %zu: %d", i, picked);
+    }
+}
+
 static void operands_out_of_line_get_another_algorithm(void **state)
 {
     (void)state;
@@ -436,6 +456,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test_of_cases(products_are_those_of_the_oracle),
         cmocka_unit_test(who_does_the_epilogue),
+        cmocka_unit_test(an_answer_that_fills_the_gpu_is_preferred),
         cmocka_unit_test(operands_out_of_line_get_another_algorithm),
         cmocka_unit_test(every_call_fails_in_turn),
         cmocka_unit_test(a_measured_plan_survives_failures),

@@ -104,7 +104,7 @@ static size_t workspace_with(const lac_dense_product *p, const lac_lt_answer cho
     return bytes ? bytes + ALIGNMENT : 0;
 }
 
-/* Of a kernel that is not prepared: by the library's first choice, where it can be asked. */
+/* Of a kernel that is not prepared: by what would be picked, where the library can be asked. */
 size_t lac_cuda_dense_workspace(const lac_problem *problem)
 {
     lac_dense_product product;
@@ -113,7 +113,7 @@ size_t lac_cuda_dense_workspace(const lac_problem *problem)
     memset(choice, 0, sizeof choice);
     if (!lac_dense_product_make(problem, &product)) return 0;
     if (has_gpu(problem) && !ask(problem, &product, answers, counts))
-        for (int i = 0; i < CHOICES; ++i) choice[i] = answers[i][0];
+        for (int i = 0; i < CHOICES; ++i) choice[i] = answers[i][lac_dense_pick(&product, answers[i], counts[i])];
     return workspace_with(&product, choice);
 }
 
@@ -145,7 +145,7 @@ static lac_status upload_weight(const lac_problem *problem, const lac_dense_prod
     return status;
 }
 
-/* One way to lay W, with the library's algorithm for it: its first, or the fastest of them where the plan measures. */
+/* One way to lay W, with the library's algorithm for it: the one to take untimed, or the fastest where the plan measures. */
 typedef struct dense_way {
     lac_dense_product product;
     lac_lt_answer choice[CHOICES];
@@ -156,17 +156,18 @@ typedef struct dense_way {
 static lac_status make_way(const lac_problem *problem, dense_way *way)
 {
     lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS];
-    int counts[CHOICES], fastest = 0;
+    int counts[CHOICES], picked[CHOICES] = {0};
     lac_status status = ask(problem, &way->product, answers, counts);
+    for (int i = 0; i < CHOICES && !status; ++i) picked[i] = lac_dense_pick(&way->product, answers[i], counts[i]);
     if (!status) status = upload_weight(problem, &way->product, &way->w);
     if (!status && problem->options.measure)
-        status = lac_dense_time(problem->device, &way->product, way->w, answers[USUAL], counts[USUAL], &fastest, &way->seconds);
+        status = lac_dense_time(problem->device, &way->product, way->w, answers[USUAL], counts[USUAL], &picked[USUAL],
+                                &way->seconds);
     if (status) {
         lac_cuda_free(problem->device, way->w);
         return status;
     }
-    way->choice[USUAL] = answers[USUAL][fastest];
-    way->choice[LEAST] = answers[LEAST][0];
+    for (int i = 0; i < CHOICES; ++i) way->choice[i] = answers[i][picked[i]];
     return LAC_STATUS_OK;
 }
 

@@ -65,6 +65,9 @@ enum { LAC_DENSE_MOST_WORKSPACE = 32 << 20 };
 lac_status lac_dense_ask(const lac_device *device, const lac_dense_product *product, const lac_dense_alignment *alignment,
                          lac_lt_answer answers[LAC_DENSE_MOST_ANSWERS], int *count);
 
+/* The number of the answer to take without timing them. */
+int lac_dense_pick(const lac_dense_product *product, const lac_lt_answer *answers, int count);
+
 /* Puts the product on the stream. The workspace is aligned to 256 bytes and as large as the algorithm wants it. */
 lac_status lac_dense_run(const lac_device *device, const lac_dense_product *product, const lac_dense_operands *operands,
                          const lac_lt_answer *answer, void *workspace, void *stream);
