@@ -23,7 +23,7 @@ MOST_PARTS, LEAST_INPUTS = 16, 256
 REACH = {
     "fp32": {"compute": 0.92, "small": 0.95, "memory": 0.5, "l2": 0.75, "fill": 6e-6},
     "tf32": {"compute": 0.9, "small": 0.6, "memory": 1.0, "l2": 0.5, "fill": 3e-6},
-    "16 bits": {"compute": 0.81, "small": 1.0, "memory": 1.0, "l2": 0.25, "fill": 3.5e-6},
+    "16 bits": {"compute": 0.79, "small": 1.0, "memory": 1.0, "l2": 0.25, "fill": 1e-6},
 }
 VECTOR = {"compute": 1.0, "small": 1.0, "memory": 1.0, "l2": 0.0, "fill": 1e-6}
 GRID = {

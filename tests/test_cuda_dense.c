@@ -90,6 +90,7 @@ static void one_product(test_random *random, int64_t number, void *user)
     lac_plan_options options = options_of(number);
     int64_t m = test_random_between(random, 1, 20), n = test_random_between(random, 1, 40);
     int64_t k = test_random_between(random, 1, 40);
+    if (number % 17 == 0) m = 256; /* where both ways to lay W are asked about */
     lac_pattern pattern = pattern_of(patterns[test_random_between(random, 0, PATTERNS - 1)]);
     lac_weight *weight = weight_make(random, &pattern, n, k, all_dtypes[number % DTYPES].weight, TEST_FILL_INTEGER);
     if (number % 7 == 0) weight = weight_permuted(random, weight, true, true);
@@ -193,6 +194,22 @@ static void an_answer_that_fills_the_gpu_is_preferred(void **state)
         int picked = lac_dense_pick(&product, answers, rows[i].count);
         if (picked != rows[i].picked) fail_msg("row %zu: %d", i, picked);
     }
+}
+
+static void w_is_laid_as_waves_promise(void **state)
+{
+    (void)state;
+    static const struct {
+        float as_it_lies, other;
+        bool prefers;
+    } rows[] = {{2.606f, 4.0f, true}, {1.9f, 2.0f, false}, {0.0f, 0.0f, false}, {4.0f, 2.606f, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lac_lt_answer as_it_lies = {.waves = rows[i].as_it_lies}, other = {.waves = rows[i].other};
+        if (lac_dense_prefers(&as_it_lies, &other) != rows[i].prefers) fail_msg("row %zu", i);
+    }
+    assert_true(lac_dense_has_choice(&(lac_dense_product){.operand = LAC_DTYPE_F16, .m = 256}));
+    assert_false(lac_dense_has_choice(&(lac_dense_product){.operand = LAC_DTYPE_F16, .m = 255}));
+    assert_false(lac_dense_has_choice(&(lac_dense_product){.operand = LAC_DTYPE_F32, .m = 4096}));
 }
 
 static void operands_out_of_line_get_another_algorithm(void **state)
@@ -457,6 +474,7 @@ int main(void)
         test_of_cases(products_are_those_of_the_oracle),
         cmocka_unit_test(who_does_the_epilogue),
         cmocka_unit_test(an_answer_that_fills_the_gpu_is_preferred),
+        cmocka_unit_test(w_is_laid_as_waves_promise),
         cmocka_unit_test(operands_out_of_line_get_another_algorithm),
         cmocka_unit_test(every_call_fails_in_turn),
         cmocka_unit_test(a_measured_plan_survives_failures),

@@ -171,11 +171,28 @@ static lac_status make_way(const lac_problem *problem, dense_way *way)
     return LAC_STATUS_OK;
 }
 
+/* Lays W the other way where the library's answers promise more. */
+static lac_status choose_order(const lac_problem *problem, lac_dense_product *product)
+{
+    lac_dense_product other = *product;
+    lac_lt_answer answers[2][CHOICES][LAC_DENSE_MOST_ANSWERS];
+    int counts[CHOICES];
+    if (!lac_dense_has_choice(product)) return LAC_STATUS_OK;
+    lac_status status = ask(problem, product, answers[0], counts);
+    if (status) return status;
+    lac_dense_product_lay(&other, !product->w_by_inputs);
+    status = ask(problem, &other, answers[1], counts);
+    if (status && status != LAC_STATUS_UNSUPPORTED) return status;
+    if (!status && lac_dense_prefers(&answers[0][USUAL][0], &answers[1][USUAL][0])) *product = other;
+    return LAC_STATUS_OK;
+}
+
 /* Where the plan measures, the other way too, unless the library has none. */
 static lac_status choose_way(const lac_problem *problem, dense_way *way)
 {
+    lac_status status = problem->options.measure ? LAC_STATUS_OK : choose_order(problem, &way->product);
     dense_way other = {.product = way->product};
-    lac_status status = make_way(problem, way);
+    if (!status) status = make_way(problem, way);
     if (status || !problem->options.measure) return status;
     lac_dense_product_lay(&other.product, !way->product.w_by_inputs);
     if ((status = make_way(problem, &other))) {

@@ -27,7 +27,7 @@ typedef struct dense_reach {
 
 static const dense_reach in_fp32 = {.compute = 0.92, .small = 0.95, .memory = 0.5, .l2 = 0.75, .fill = 6e-6};
 static const dense_reach in_tf32 = {.compute = 0.9, .small = 0.6, .memory = 1.0, .l2 = 0.5, .fill = 3e-6};
-static const dense_reach in_16_bits = {.compute = 0.81, .small = 1.0, .memory = 1.0, .l2 = 0.25, .fill = 3.5e-6};
+static const dense_reach in_16_bits = {.compute = 0.79, .small = 1.0, .memory = 1.0, .l2 = 0.25, .fill = 1e-6};
 /* For one token the library has kernels that only stream W. */
 static const dense_reach of_vector = {.compute = 1.0, .small = 1.0, .memory = 1.0, .l2 = 0.0, .fill = 1e-6};
 

@@ -2,6 +2,7 @@
  * operand there, and X is the left one where Y lies by features. */
 #include "cuda/dense_product.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/dtype.h"
@@ -222,6 +223,26 @@ int lac_dense_pick(const lac_dense_product *p, const lac_lt_answer *answers, int
     for (int i = 1; i < count && i < LOOK_AT; ++i)
         if (answers[i].waves <= 1.0f && answers[i].waves > enough * answers[best].waves) best = i;
     return best;
+}
+
+/* Of the multiprocessors over all waves, the busy ones. */
+static double busy_share(const lac_lt_answer *answer)
+{
+    double waves = (double)answer->waves;
+    return waves > 0.0 ? waves / ceil(waves) : 0.0;
+}
+
+/* Only with many tokens in 16 bits do waves tell enough. */
+bool lac_dense_has_choice(const lac_dense_product *p)
+{
+    enum { MANY_TOKENS = 256 };
+    return p->operand != LAC_DTYPE_F32 && p->m >= MANY_TOKENS;
+}
+
+bool lac_dense_prefers(const lac_lt_answer *as_it_lies, const lac_lt_answer *other)
+{
+    static const double enough = 1.1;
+    return busy_share(other) > enough * busy_share(as_it_lies);
 }
 
 /* ---- running */

@@ -187,7 +187,9 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, const desc *d, const layout *a,
     if (p->reduction != 2 || p->workspace < WORKSPACE) return INVALID_VALUE;
     *count = 0;
     for (int i = 0; i < fake.answers && i < most; i++) {
-        answer one = {.workspace_bytes = (size_t)WORKSPACE >> i, .status = i == 1 ? NOT_SUPPORTED : SUCCESS};
+        answer one = {.workspace_bytes = (size_t)WORKSPACE >> i,
+                      .status = i == 1 ? NOT_SUPPORTED : SUCCESS,
+                      .waves = d->left ? 1.0f : 0.5f};
         one.algo.of =
             (algorithm){.magic = 0xfa4e, .number = (uint32_t)i, .left = d->left, .right = d->right, .epilogue = d->epilogue};
         memcpy(one.algo.of.alignment, p->alignment, sizeof p->alignment);
