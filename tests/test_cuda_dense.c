@@ -15,7 +15,7 @@ enum { LT_FAILED = 13, CU_OUT_OF_MEMORY = 2 };
 static long (*fake_live)(void), (*fake_calls)(void), (*fake_lt_live)(void), (*fake_lt_products)(void), (*fake_lt_calls)(void),
     (*fake_lt_last_algorithm)(void);
 static void (*fake_fail_at)(long number, int result), (*fake_lt_fail_at)(long number, int result),
-    (*fake_lt_set_answers)(int count), (*fake_lt_refuse_handles)(int refuse);
+    (*fake_lt_set_answers)(int count), (*fake_lt_refuse_handles)(int refuse), (*fake_lt_refuse_aligned)(int refuse);
 
 static void find(void *library, const char *symbol, void *function)
 {
@@ -39,6 +39,7 @@ static int load_fakes(void **state)
     find(lt, "fake_lt_fail_at", &fake_lt_fail_at);
     find(lt, "fake_lt_set_answers", &fake_lt_set_answers);
     find(lt, "fake_lt_refuse_handles", &fake_lt_refuse_handles);
+    find(lt, "fake_lt_refuse_aligned", &fake_lt_refuse_aligned);
     return 0;
 }
 
@@ -188,11 +189,15 @@ static void an_answer_that_fills_the_gpu_is_preferred(void **state)
                 {LAC_DTYPE_BF16, {0.2f, 1.5f, 0.3f}, 2, 0}, {LAC_DTYPE_F16, {1.5f, 0.9f}, 2, 0},
                 {LAC_DTYPE_F32, {0.2f, 0.9f}, 2, 0},        {LAC_DTYPE_F16, {0.2f}, 1, 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        lac_dense_product product = {.operand = rows[i].dtype};
+        lac_dense_product product = {.operand = rows[i].dtype, .result = rows[i].dtype, .m = 64, .n = 64, .k = 64};
         lac_lt_answer answers[4] = {
             {.waves = rows[i].waves[0]}, {.waves = rows[i].waves[1]}, {.waves = rows[i].waves[2]}, {.waves = rows[i].waves[3]}};
         int picked = lac_dense_pick(&product, answers, rows[i].count);
         if (picked != rows[i].picked) fail_msg("row %zu: %d", i, picked);
+        product.has_bias = true;
+        assert_int_equal(lac_dense_pick(&product, answers, rows[i].count), 0);
+        product.has_bias = false, product.m = 63; /* X and Y by features: lines of 126 bytes */
+        assert_int_equal(lac_dense_pick(&product, answers, rows[i].count), 0);
     }
 }
 
@@ -231,9 +236,9 @@ static void operands_out_of_line_get_another_algorithm(void **state)
     assert_ok(lac_device_allocate(device, info.workspace_bytes + 64, (void **)&workspace));
     memset(x, 0, 16 * 80 * 2); /* the fake's memory is the host's */
     static const struct {
-        int x_offset, y_offset, ldx, ldy, algorithm;
-    } rows[] = {{0, 0, 0, 0, 0},  {2, 0, 0, 0, 100},  {0, 2, 0, 0, 100},  {0, 0, 65, 0, 100},
-                {0, 0, 72, 0, 0}, {0, 0, 0, 33, 100}, {16, 16, 72, 40, 0}};
+        int x_offset, y_offset, ldx, ldy, refused, algorithm;
+    } rows[] = {{0, 0, 0, 0, 0, 0},  {2, 0, 0, 0, 0, 100},  {0, 2, 0, 0, 0, 100},   {0, 0, 65, 0, 0, 100},
+                {0, 0, 72, 0, 0, 0}, {0, 0, 0, 33, 0, 100}, {16, 16, 72, 40, 0, 0}, {0, 0, 0, 0, 1, 100}};
     int64_t live = test_allocator_live();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         lac_execute_args args = {.size = sizeof args,
@@ -243,10 +248,12 @@ static void operands_out_of_line_get_another_algorithm(void **state)
                                  .ldy = rows[i].ldy,
                                  .workspace = workspace + 64, /* aligned to no more than 64 bytes */
                                  .workspace_bytes = info.workspace_bytes};
+        fake_lt_refuse_aligned(rows[i].refused);
         test_allocator_fail_from(1); /* executing allocates nothing */
         assert_ok(lac_plan_execute(plan, &args));
         assert_int_equal(test_allocator_count(), 0);
         test_allocator_fail_at(0);
+        fake_lt_refuse_aligned(0);
         if (fake_lt_last_algorithm() != rows[i].algorithm) fail_msg("row %zu: %ld", i, fake_lt_last_algorithm());
     }
     assert_int_equal(test_allocator_live(), live);

@@ -23,6 +23,7 @@ enum {
     LAC_LT_PREFER_WORKSPACE = 1,
     LAC_LT_PREFER_REDUCTION = 3,
     LAC_LT_PREFER_ALIGNMENT = 5, /* of the left operand; then right, C, D */
+    LAC_LT_NOT_SUPPORTED = 15,   /* a status: this algorithm does not take these operands, and nothing was launched */
     LAC_LT_REDUCE_IN_F32 = 2     /* parts of a split k go through the workspace in fp32 and are added in order */
 };
 

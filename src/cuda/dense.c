@@ -112,8 +112,10 @@ size_t lac_cuda_dense_workspace(const lac_problem *problem)
     int counts[CHOICES];
     memset(choice, 0, sizeof choice);
     if (!lac_dense_product_make(problem, &product)) return 0;
-    if (has_gpu(problem) && !ask(problem, &product, answers, counts))
-        for (int i = 0; i < CHOICES; ++i) choice[i] = answers[i][lac_dense_pick(&product, answers[i], counts[i])];
+    if (has_gpu(problem) && !ask(problem, &product, answers, counts)) {
+        choice[USUAL] = answers[USUAL][lac_dense_pick(&product, answers[USUAL], counts[USUAL])];
+        choice[LEAST] = answers[LEAST][0];
+    }
     return workspace_with(&product, choice);
 }
 
@@ -156,18 +158,18 @@ typedef struct dense_way {
 static lac_status make_way(const lac_problem *problem, dense_way *way)
 {
     lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS];
-    int counts[CHOICES], picked[CHOICES] = {0};
+    int counts[CHOICES], picked = 0;
     lac_status status = ask(problem, &way->product, answers, counts);
-    for (int i = 0; i < CHOICES && !status; ++i) picked[i] = lac_dense_pick(&way->product, answers[i], counts[i]);
+    if (!status) picked = lac_dense_pick(&way->product, answers[USUAL], counts[USUAL]);
     if (!status) status = upload_weight(problem, &way->product, &way->w);
     if (!status && problem->options.measure)
-        status = lac_dense_time(problem->device, &way->product, way->w, answers[USUAL], counts[USUAL], &picked[USUAL],
-                                &way->seconds);
+        status = lac_dense_time(problem->device, &way->product, way->w, answers[USUAL], counts[USUAL], &picked, &way->seconds);
     if (status) {
         lac_cuda_free(problem->device, way->w);
         return status;
     }
-    for (int i = 0; i < CHOICES; ++i) way->choice[i] = answers[i][picked[i]];
+    way->choice[USUAL] = answers[USUAL][picked];
+    way->choice[LEAST] = answers[LEAST][0];
     return LAC_STATUS_OK;
 }
 
@@ -291,7 +293,10 @@ lac_status lac_cuda_dense_execute(const lac_problem *problem, const void *opaque
                                    .ldd = apart ? lac_dense_usual_ldd(p) : call->ldy,
                                    .alpha = apart ? 1.0f : call->alpha,
                                    .beta = p->has_residual ? call->beta : 0.0f};
-    status = lac_dense_run(problem->device, p, &operands, &state->choice[choice_of(state, &operands)],
-                           workspace + kept_bytes(p), call->stream);
+    int choice = choice_of(state, &operands);
+    char *library_part = workspace + kept_bytes(p);
+    status = lac_dense_run(problem->device, p, &operands, &state->choice[choice], library_part, call->stream);
+    if (status == LAC_STATUS_UNSUPPORTED && choice == USUAL) /* the other one takes operands however they lie */
+        status = lac_dense_run(problem->device, p, &operands, &state->choice[LEAST], library_part, call->stream);
     return status || !state->finish ? status : finish(problem, state, call, &gpu_call, sums);
 }

@@ -213,13 +213,16 @@ lac_status lac_dense_ask(const lac_device *device, const lac_dense_product *p, c
 }
 
 /* The library's first, except that with few tokens in 16 bits it likes large tiles that leave most multiprocessors idle, though
- * only all of them together read W at the rate of the memory. `waves` tells how many of them an answer keeps busy. */
+ * only all of them together read W at the rate of the memory. `waves` tells how many of them an answer keeps busy. Later answers
+ * are pickier: with a bias one was seen to refuse a call that the first one takes. */
 int lac_dense_pick(const lac_dense_product *p, const lac_lt_answer *answers, int count)
 {
     enum { LOOK_AT = 3 };
     static const float enough = 1.3f;
     int best = 0;
-    if (p->operand == LAC_DTYPE_F32 || answers[0].waves > 1.0f) return 0;
+    lac_dense_alignment usual = lac_dense_alignment_usual(p);
+    bool aligned = usual.x == LAC_DENSE_WIDEST && usual.y == LAC_DENSE_WIDEST;
+    if (p->operand == LAC_DTYPE_F32 || !aligned || p->has_bias || answers[0].waves > 1.0f) return 0;
     for (int i = 1; i < count && i < LOOK_AT; ++i)
         if (answers[i].waves <= 1.0f && answers[i].waves > enough * answers[best].waves) best = i;
     return best;
@@ -263,5 +266,7 @@ lac_status lac_dense_run(const lac_device *device, const lac_dense_product *p, c
                                     p->y_by_tokens ? &d.x : &d.w, &o->beta, o->c ? o->c : o->d, &d.c, o->d, &d.d,
                                     &answer->algorithm, workspace, answer->workspace_bytes, stream);
     lac_cuda_leave(device, entered);
+    if (result == LAC_LT_NOT_SUPPORTED)
+        return lac_fail(LAC_STATUS_UNSUPPORTED, "cublasLtMatmul: the algorithm does not take operands that lie like these");
     return lac_cublaslt_check(result, "cublasLtMatmul");
 }

@@ -65,7 +65,7 @@ enum { LAC_DENSE_MOST_WORKSPACE = 32 << 20 };
 lac_status lac_dense_ask(const lac_device *device, const lac_dense_product *product, const lac_dense_alignment *alignment,
                          lac_lt_answer answers[LAC_DENSE_MOST_ANSWERS], int *count);
 
-/* The number of the answer to take without timing them. */
+/* The number of the answer to take without timing them, of those for operands as they usually lie. */
 int lac_dense_pick(const lac_dense_product *product, const lac_lt_answer *answers, int count);
 
 /* Whether it is worth asking for W laid the other way too, and whether those answers promise to be faster: their last wave
@@ -73,7 +73,8 @@ int lac_dense_pick(const lac_dense_product *product, const lac_lt_answer *answer
 bool lac_dense_has_choice(const lac_dense_product *product);
 bool lac_dense_prefers(const lac_lt_answer *as_it_lies, const lac_lt_answer *other);
 
-/* Puts the product on the stream. The workspace is aligned to 256 bytes and as large as the algorithm wants it. */
+/* Puts the product on the stream. The workspace is aligned to 256 bytes and as large as the algorithm wants it. UNSUPPORTED, with
+ * nothing done, when the algorithm does not take these operands. */
 lac_status lac_dense_run(const lac_device *device, const lac_dense_product *product, const lac_dense_operands *operands,
                          const lac_lt_answer *answer, void *workspace, void *stream);
 

@@ -46,7 +46,7 @@ typedef struct answer {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     long handles, calls, fail_at, products, last_algorithm;
-    int fail_with, answers, refuse_handles;
+    int fail_with, answers, refuse_handles, refuse_aligned;
 } fake = {.answers = 3};
 
 /* ---- what tests ask and say */
@@ -64,6 +64,8 @@ void fake_lt_fail_at(long number, int result)
     fake.fail_with = result;
 }
 void fake_lt_set_answers(int count) { fake.answers = count; }
+/* Algorithms for aligned operands then take none. */
+void fake_lt_refuse_aligned(int refuse) { fake.refuse_aligned = refuse; }
 void fake_lt_refuse_handles(int refuse) { fake.refuse_handles = refuse; }
 
 static int enter(void)
@@ -250,6 +252,8 @@ int cublasLtMatmul(void *handle, const desc *d, const float *alpha, const void *
         return INVALID_VALUE;
     if (misaligned(a, la, algo->alignment[0]) || misaligned(b, lb, algo->alignment[1]) ||
         (*beta != 0 && misaligned(c, lc, algo->alignment[2])) || misaligned(out, lo, algo->alignment[3]))
+        return NOT_SUPPORTED;
+    if (fake.refuse_aligned && algo->alignment[0] == 16 && algo->alignment[1] == 16 && algo->alignment[3] == 16)
         return NOT_SUPPORTED;
     size_t wanted = (size_t)WORKSPACE >> algo->number;
     if (workspace_bytes < wanted || (uintptr_t)workspace % 256) return INVALID_VALUE;
