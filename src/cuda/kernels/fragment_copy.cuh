@@ -19,6 +19,7 @@ enum {
     BATCH = X_COPIES < 8 ? X_COPIES : 8
 };
 static_assert(LAC_THREADS % CHUNKS == 0 && LINES % AT_ONCE == 0, "threads share the lines evenly");
+static_assert(X_COPIES % BATCH == 0, "numbers of rows come in whole batches");
 
 /* Which place in its line a chunk has: eight that are read together lie in different banks. */
 __device__ __forceinline__ u32 lac_place(u32 line, u32 chunk)
@@ -54,6 +55,12 @@ __device__ __forceinline__ void lac_copy_slowly(u32 to, const u16 *from, int cou
 
 __device__ __forceinline__ bool lac_has_chunk() { return LAC_THREADS <= AT_ONCE * CHUNKS || threadIdx.x < AT_ONCE * CHUNKS; }
 
+/* This thread's first line; one that has no chunk reads the number of the last, and copies nothing. */
+__device__ __forceinline__ u32 lac_first_line()
+{
+    return LAC_THREADS <= AT_ONCE * CHUNKS ? threadIdx.x / CHUNKS : min(threadIdx.x / CHUNKS, (u32)AT_ONCE - 1);
+}
+
 /* Where in a stage this thread's chunk of its line number i goes: AT_ONCE is a power of two, so that the swizzle's bits add up. */
 __device__ __forceinline__ u32 lac_chunk_to(const lac_copies &c, int i)
 {
@@ -66,7 +73,7 @@ __device__ __forceinline__ void lac_load_numbers(lac_copies &c, int i)
 #if !LAC_DIRECT
 #pragma unroll
     for (int j = 0; j < BATCH; j++)
-        c.number[j] = (int)lac_shared_load(c.numbers + (c.ring * LAC_ROWS + threadIdx.x / CHUNKS) * 4 + (i + j) * (AT_ONCE * 4));
+        c.number[j] = (int)lac_shared_load(c.numbers + (c.ring * LAC_ROWS + lac_first_line()) * 4 + (i + j) * (AT_ONCE * 4));
 #endif
 }
 
@@ -105,7 +112,7 @@ __device__ __forceinline__ void lac_copies_open(const lac_fragment_args &args, l
 #if LAC_DIRECT
             lac_copy_slowly(c.stage + lac_chunk_to(c, i), c.x + (i64)(i * AT_ONCE) * args.ldx, i * AT_ONCE < c.tokens ? c.left : 0);
 #else
-            const int number = (int)lac_shared_load(c.numbers + (c.ring * LAC_ROWS + threadIdx.x / CHUNKS + i * AT_ONCE) * 4);
+            const int number = (int)lac_shared_load(c.numbers + (c.ring * LAC_ROWS + lac_first_line() + i * AT_ONCE) * 4);
             lac_copy_slowly(c.stage + lac_chunk_to(c, i), c.x + (i64)number * args.ldx, number < 0 ? 0 : c.left);
 #endif
         }
