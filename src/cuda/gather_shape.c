@@ -132,7 +132,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
 static bool stores(const lac_problem *problem, const lac_gather_shape *s)
 {
     const lac_weight *w = problem->weight;
-    return s->kind != LAC_GATHER_STREAM && problem->options.y_dtype != LAC_DTYPE_F32 && !w->part[LAC_PART_ROW_PERM].data &&
+    return problem->options.y_dtype != LAC_DTYPE_F32 && !w->part[LAC_PART_ROW_PERM].data &&
            (s->height % 64 == 0 || s->groups == 1);
 }
 
@@ -148,6 +148,7 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     /* A cluster pays where X is shared, or where W is and the copies of X are bound by L2: elsewhere blocks lose more by waiting
      * for each other than they save. */
     if (s->cluster > 1 && s->kind != LAC_GATHER_STREAM && (s->boxes || s->tile_outputs > 64)) return false;
+    if (s->kind == LAC_GATHER_STREAM && s->tile_outputs > 128) return false; /* stream.cu: 64 outputs a warpgroup */
     s->most_stages = lac_ceil_divide(s->joined ? g->k : s->paired ? both : rows, s->rows);
     s->usual_stages = s->joined   ? fmax(1.0, joined_rows(problem->weight, s) / s->rows)
                       : s->paired ? fmax(1.0, (double)g->k * density * (2.0 - density) / s->rows)

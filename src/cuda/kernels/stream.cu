@@ -6,31 +6,15 @@
  *               neighbouring outputs of the same tokens, and W by bulk copies
  *   full[stage]: 1 for the bytes of X and W.
  *
- * X feature-major comes in boxes of LAC_ROWS rows x 64 tokens, token-major in boxes of LAC_ROWS inputs x a share of the tokens; what lies
- * outside is zero. Preconditions: X and its rows aligned to 16 bytes. Bottleneck: shared memory, whose rows of X every
+ * Preconditions: X and its rows aligned to 16 bytes. Bottleneck: shared memory, whose rows of X every
  * warpgroup reads at the tensor cores' full speed while the next ones are written; then L2. */
 #define LAC_SHARES_X 1
 #define LAC_GATHERS 0
 #define LAC_TURNED (!LAC_X_TOKEN_MAJOR)
 #include "tile_product.cuh"
-#include "tensor_copy.cuh"
+#include "stream_x.cuh"
 
 static_assert(LAC_ROWS == 64 && LAC_BLOCKS == 1, "a stage is 64 rows, and a warpgroup has 64 outputs");
-
-#define LAC_SHARE (LAC_TILE_TOKENS / LAC_CLUSTER) /* tokens that a block fetches for its cluster */
-
-__device__ __forceinline__ void lac_stream_x(const lac_tensor_map *map, u32 stage, u32 barrier, int row, int token)
-{
-    const int mine = LAC_CLUSTER > 1 ? (int)lac_cluster_rank() * LAC_SHARE : 0;
-    const u32 mask = (1u << LAC_CLUSTER) - 1, to = stage + mine * (LAC_ROWS * 2);
-#if LAC_TURNED
-#pragma unroll
-    for (int block = 0; block < LAC_SHARE; block += 64)
-        lac_copy_tensor(to + block * (LAC_ROWS * 2), map, token + mine + block, row, barrier, mask);
-#else
-    lac_copy_tensor(to, map, row, token + mine, barrier, mask);
-#endif
-}
 
 __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const lac_tensor_map *map, u32 stages, u32 full, u32 empty)
 {
@@ -77,7 +61,8 @@ __device__ __forceinline__ void lac_step(float (&sum)[1][LAC_SUMS], lac_ring &ri
     if (++ring.slot == LAC_STAGES) ring.slot = 0, ring.parity ^= 1;
 }
 
-__device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty)
+__device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty,
+                                             const lac_tensor_map *y_map)
 {
     lac_ring ring = {0, 0, 0, false};
     lac_item item, next;
@@ -104,14 +89,24 @@ __device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac
         const i64 at = lac_partial_at(args, item, item.part);
 #pragma unroll
         for (int i = 0; i < LAC_SUMS; i++) args.partial[at + i * 256] = sum[0][i];
+#elif LAC_STORES_Y
+        if (args.stores_y)
+            lac_tile_store(call, item, outputs, sum, stages + LAC_STAGES * LAC_STAGE + (threadIdx.x >> 7) * (LAC_STAGING_PIECES * LAC_PIECE),
+                           y_map);
+        else
+            lac_tile_write(call, args, item, outputs, sum);
 #else
         lac_tile_write(call, args, item, outputs, sum);
 #endif
     }
+#if LAC_STORES_Y
+    if ((threadIdx.x & 127) == 0) lac_store_wait_read<0>(); /* the block's memory is given up with its last thread */
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(384, 1)
-    lac_stream(const lac_gpu_call call, const lac_gather_args args, const __grid_constant__ lac_tensor_map map)
+    lac_stream(const lac_gpu_call call, const lac_gather_args args, const __grid_constant__ lac_tensor_map map,
+               const __grid_constant__ lac_tensor_map y_map)
 {
     extern __shared__ __align__(1024) u8 memory[];
     __shared__ __align__(8) u64 barriers[2 * LAC_STAGES];
@@ -122,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         if (threadIdx.x == 256) lac_produce(args, &map, stages, full, empty);
     } else {
         lac_registers_more<224>();
-        lac_multiply(call, args, stages, full, empty);
+        lac_multiply(call, args, stages, full, empty, &y_map);
     }
     __syncwarp();
     if (LAC_CLUSTER > 1) lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */
