@@ -1,4 +1,4 @@
-/* test_cuda_vector.c - the tiles of cuda_spmv_gather and cuda_spmv_mma, read back on the CPU the way the kernels read them:
+/* test_cuda_vector.c - the tiles of cuda_spmv_gather, cuda_spmv_mma and cuda_spmv_select, read back on the CPU the way the kernels read them:
  * every kept weight stands once, in its row and at its column, and whatever else a kernel would multiply is zero. Random
  * patterns, shapes and dtypes, on targets of which no GPU is needed. */
 #include "format_case.h"
@@ -6,6 +6,7 @@
 #include "core/dtype.h"
 #include "cuda/runtime.h"
 #include "cuda/state.h"
+#include "cuda/vector_select_tile.h"
 #include "cuda/vector_tile.h"
 #include "format/weight.h"
 
@@ -159,19 +160,125 @@ static void check_case(lac_device *target, const lac_weight *w, int64_t m, bool 
     free(wanted);
 }
 
+/* ---- cuda_spmv_select */
+
+typedef struct select_reader {
+    const lac_select_shape *shape;
+    const uint8_t *batch;
+    int64_t first_row, first_column; /* of the unit, of the chunk */
+    int first_step;                  /* of the batch in its chunk */
+} select_reader;
+
+/* The column that slot `slot` of a step reads. */
+static int64_t selected_column(const select_reader *r, int step, int slot)
+{
+    const lac_select_shape *s = r->shape;
+    if (s->all_inputs) return r->first_column + (r->first_step + step) * 32 + slot;
+    int words = lac_select_input_words(s);
+    const uint8_t *at = r->batch + lac_select_value_words(s) * 128 + lac_select_place_words(s) * 128;
+    at += words - step / 2 / 4 * 4 >= 4 ? step / 8 * 512 + slot * 16 + step / 2 % 4 * 4
+          : words % 4 >= 2              ? words / 4 * 512 + slot * 8 + step / 2 % 4 * 4
+                                        : words / 4 * 512 + slot * 4;
+    int64_t place = case_bits(at + step % 2 * 2, 0, 16);
+    assert_true(place % 9 < 8);
+    assert_true(place / 9 * 8 + place % 9 < s->chunk_inputs);
+    return r->first_column + place / 9 * 8 + place % 9;
+}
+
+/* Registers of all lanes as mma.cuh describes them, in the order of the loads. */
+static void read_selected(reader *out, const select_reader *r)
+{
+    const lac_select_shape *s = r->shape;
+    int tiles = s->unit_rows / 16, halves = s->sparse ? 1 : 2;
+    for (int i = 0; i < lac_select_value_words(s) / 4 * 32 * 8; i++) {
+        int load = i / 256, lane = i / 8 % 32, reg = i / 2 % 4, number = i % 2, g = lane / 4, t = lane % 4;
+        int step = load / (tiles * halves), tile = load / halves % tiles, half = load % halves;
+        int64_t row = r->first_row + tile * 16 + reg % 2 * 8 + g;
+        uint32_t value = case_bits(r->batch + load * 512 + lane * 16 + reg * 4 + number * 2, 0, 16);
+        if (!s->sparse) {
+            int64_t column = selected_column(r, step, half * 16 + reg / 2 * 8 + t * 2 + number);
+            add(out, row, column, value);
+            continue;
+        }
+        int words = lac_select_place_words(s), word = step * ((tiles + 1) / 2) + tile / 2, at_lane = g * 4 + tile % 2 * 2 + reg / 2;
+        const uint8_t *at = r->batch + lac_select_value_words(s) * 128 + lac_select_word_at(words, at_lane, word);
+        uint32_t four = case_bits(at, (uint64_t)(reg % 2 * 16 + t * 4), 4);
+        assert_true((four & 3) < four >> 2);
+        add(out, row, selected_column(r, step, (reg / 2 * 4 + t) * 4 + (int)(number ? four >> 2 : four & 3)), value);
+    }
+}
+
+/* Lanes' own weights, which they spread: all slots of a lane's group are stored one after another, so zeros must not fall on weights. */
+static void read_spread(reader *out, const select_reader *r)
+{
+    const lac_select_shape *s = r->shape;
+    int groups = 32 / s->group_inputs, slots = groups * s->group_slots, words = lac_select_value_words(s);
+    for (int i = 0; i < s->batch * 4 * slots * 32; i++) {
+        int lane = i % 32, number = i / 32, slot = number % slots, row = number / slots % 4, step = number / slots / 4;
+        uint64_t input = 0;
+        for (int b = 0; b < s->entry_bits; b++) {
+            int bit = number * s->entry_bits + b;
+            const uint8_t *at = r->batch + words * 128 + lac_select_word_at(lac_select_place_words(s), lane, bit / 32);
+            input |= (uint64_t)case_bits(at, (uint64_t)(bit % 32), 1) << b;
+        }
+        int64_t column = r->first_column + (r->first_step + step) * 128 + lane % 4 * 32;
+        column += slot / s->group_slots * s->group_inputs + (int64_t)input;
+        uint32_t value = case_bits(r->batch + lac_select_word_at(words, lane, number / 2) + number % 2 * 2, 0, 16);
+        int64_t stored = r->first_row + row * 8 + lane / 4;
+        if (!value && stored < out->n && column < out->k) assert_int_equal(out->dense[stored * out->k + column], 0);
+        add(out, stored, column, value);
+    }
+}
+
+static void check_select(lac_device *target, const lac_weight *w, int64_t m, int *reached)
+{
+    lac_problem problem = {.device = target, .weight = w, .m = m};
+    problem.options.x_dtype = w->dtype;
+    lac_select_shape s;
+    if (!lac_select_shape_make(&problem, &s)) return;
+    assert_true(s.shared_bytes <= lac_cuda_target_of(target)->shared_per_block);
+    assert_true((int64_t)s.chunks * s.chunk_inputs >= w->geometry.k);
+    lac_select_tiled tiled;
+    ASSERT_OK(lac_select_tile(w, &s, &tiled));
+    int64_t n = w->geometry.n, k = w->geometry.k;
+    reader out = {.dense = calloc((size_t)(n * k), 4), .n = n, .k = k};
+    uint32_t *wanted = case_read(w);
+    for (int64_t part = 0; part < s.units * s.chunks; part++) {
+        int64_t first = tiled.begin ? tiled.begin[part] : part * s.chunk_batches;
+        int64_t end = tiled.begin ? tiled.begin[part + 1] : first + s.chunk_batches;
+        assert_true(end <= tiled.batch_count);
+        for (int64_t batch = first; batch < end; batch++) {
+            select_reader r = {&s, tiled.batches + batch * s.batch_bytes, part / s.chunks * s.unit_rows,
+                               part % s.chunks * s.chunk_inputs, (int)(batch - first) * s.batch};
+            s.spread ? read_spread(&out, &r) : read_selected(&out, &r);
+        }
+    }
+    for (int64_t i = 0; i < n * k; i++)
+        if (out.dense[i] != wanted[i])
+            fail_msg("row %lld, column %lld: %08x in the batches, %08x in the weight", (long long)(i / k), (long long)(i % k),
+                     out.dense[i], wanted[i]);
+    reached[s.spread ? 6 : s.all_inputs ? 0 : s.sparse ? 1 : s.chunk_batches ? 2 : 3]++;
+    reached[4] += s.chunks > 1;
+    reached[5] += s.unit_rows == 16;
+    lac_select_tiled_release(&tiled);
+    free(out.dense);
+    free(wanted);
+}
+
 static void tiles_hold_the_weight(void **state)
 {
     (void)state;
     static const char *const archs[] = {"sm_75", "sm_80", "sm_90a"};
     static const lac_dtype dtypes[] = {LAC_DTYPE_F32, LAC_DTYPE_F16, LAC_DTYPE_BF16};
     case_rng rng = {SEED};
-    int reached[8] = {0};
+    int reached[8] = {0}, selects[7] = {0};
     print_message("seed %d\n", (int)SEED);
     lac_device *targets[3];
     for (int i = 0; i < 3; i++) ASSERT_OK(lac_cuda_target_open(archs[i], &targets[i]));
     for (int i = 0; i < CASES; i++) {
         lac_pattern p = case_pattern(&rng);
         if (i % 3 == 0 && p.unit_n > 1) p.unit_n = (int32_t)(32 * (1 + case_below(&rng, 2)));
+        if (i % 3 == 1 && p.family == LAC_FAMILY_VNM) p.unit_n = (int32_t)(16 << case_below(&rng, 3));
         if (i % 5 == 0)
             p = (lac_pattern){.family = LAC_FAMILY_ELEMENT, .unit_n = 1, .unit_k = 1, .n = 1 + i % 2, .m = 2 + 2 * (i % 2)};
         if (p.family == LAC_FAMILY_SHUFFLED) p.family = LAC_FAMILY_VECTOR;
@@ -188,6 +295,7 @@ static void tiles_hold_the_weight(void **state)
         ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
         int64_t m = 1 + case_below(&rng, 16);
         for (int mma = 0; mma < 2; mma++) check_case(targets[case_below(&rng, 3)], w, m, mma, reached);
+        check_select(targets[1 + case_below(&rng, 2)], w, 1 + case_below(&rng, 128), selects);
         lac_weight_free(w);
         lac_mask_free(mask);
         free(keep);
@@ -197,6 +305,9 @@ static void tiles_hold_the_weight(void **state)
     print_message("none %d, packed %d, bitmask %d, columns %d, spread %d, direct %d, shared %d, cut %d\n", reached[0],
                   reached[1], reached[2], reached[3], reached[4], reached[5], reached[6], reached[7]);
     for (int i = 0; i < 8; i++) assert_true(reached[i] > 0);
+    print_message("select: 2:4 %d, sparse %d, dense %d, free %d, chunks %d, rows of 16 %d, spread %d\n", selects[0], selects[1], selects[2],
+                  selects[3], selects[4], selects[5], selects[6]);
+    for (int i = 0; i < 7; i++) assert_true(selects[i] > 0);
 }
 
 int main(void)

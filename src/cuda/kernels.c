@@ -9,6 +9,7 @@
 #include "cuda/slide.h"
 #include "cuda/strict.h"
 #include "cuda/vector.h"
+#include "cuda/vector_select.h"
 #include "cuda/window.h"
 
 #define ALL_FAMILIES                                                                                                           \
@@ -50,6 +51,10 @@ const lac_kernel lac_cuda_kernels[] = {
                   "2 to 16 tokens in 16 bits: the weight streamed once, spread into dense fragments for mma.sync"),
      .config = &lac_cuda_vector_mma_flow,
      FUNCTIONS(lac_cuda_vector)},
+    {.info = INFO("cuda_spmv_select", 0, ALL_FAMILIES, HALF_DTYPES, HALF_DTYPES,
+                  "1 to 128 tokens in 16 bits: the weight streamed once as fragments, ldmatrix selects the inputs"),
+     .config = &lac_cuda_select_flow,
+     FUNCTIONS(lac_cuda_select)},
     {.info = INFO("cuda_f32_fast", 0, ALL_FAMILIES, ALL_DTYPES, ALL_DTYPES,
                   "tensor cores on scaled half pairs: windows of X in shared memory, a vector selects its inputs"),
      .config = &lac_cuda_fast_flow.flow,

@@ -8,7 +8,7 @@
 #include "core/dtype.h"
 #include "format/weight.h"
 
-enum { MOST_RING = 64, MOST_PARTS = 8, LEAST_HEIGHT = 17, STATIC_BYTES = 2048, LEAST_AHEAD = 3, MOST_AHEAD = 8 };
+enum { MOST_RING = 64, MOST_PARTS = 8, LEAST_HEIGHT = 5, STATIC_BYTES = 2048, LEAST_AHEAD = 3, MOST_AHEAD = 8 };
 
 /* Tensor cores by mma.sync, of the rate of wgmma. */
 static const double MMA_SHARE = 0.66;
@@ -116,13 +116,14 @@ bool lac_slide_shape_make(const lac_problem *problem, lac_slide_shape *out, lac_
     /* Outputs of a vector and tokens of a tile. Sums take width * tokens / 32 registers, at most 128. */
     static const struct {
         int width, tokens;
-    } tiles[] = {{32, 128}, {32, 64}};
+    } tiles[] = {{32, 128}, {32, 64}, {24, 128}, {24, 64}, {16, 256}, {16, 128}, {16, 64}, {8, 256}, {8, 128}, {8, 64}};
     const lac_geometry *g = &problem->weight->geometry;
     if (problem->m == 0 || g->n == 0 || problem->weight->k_in == 0 || problem->weight->pattern.family == LAC_FAMILY_ELEMENT ||
         g->unit_n < LEAST_HEIGHT)
         return false;
     bool found = false;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i) {
+        if (tiles[i].width - 8 >= g->unit_n && tiles[i].width > 8) continue; /* a shorter one does */
         consider(problem, (lac_slide_shape){.width = tiles[i].width, .tokens = tiles[i].tokens}, &found, out, cost);
     }
     return found;

@@ -421,6 +421,9 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
         ring.ready = ring.freed;
         ring.ready.number = ring.freed.number = 0;
         ring.origin = ring.freed.slot * LAC_CHUNK_BYTES;
+        /* The copies past the stream's end may still be under way, to the places that the next stream's come to: which of two
+         * lands last is not said. */
+        lac_copy_wait<0>();
         from = lac_stream_fetch(args, ring, steps.begin); /* on their way while this tile is written */
         index += gridDim.x;
 #if LAC_PARTS > 1

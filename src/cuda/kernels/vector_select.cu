@@ -1,0 +1,433 @@
+/* vector_select.cu - few tokens in 16 bits where rows share their inputs, or keep two of four: the weight is streamed once,
+ * as fragments. Requested by cuda/vector_select.c.
+ *
+ * Preconditions: W and X have the same 16-bit dtype; sm_80 or later; weights cut by cuda/vector_select_tile.c.
+ *
+ * A unit of LAC_UNIT_ROWS rows, all of one row group, is a warp's. Its weights lie in memory as the lanes' fragments, in steps of 32
+ * inputs; a batch of LAC_BATCH steps is loaded straight into registers, and two batches take turns, so that a warp always has one
+ * or two on their way. An input of X is a row of 16 bytes in shared memory for every 8 tokens, wherever a step wants it: lane i
+ * of ldmatrix.trans gives the address of the i-th input of a step, and what comes back are the fragments of X. So selecting
+ * costs nothing, and no weight is ever decoded.
+ *
+ *     x chunk   [token tile of 8][LAC_CHUNK_INPUTS in eights, each of 8 rows of 16 bytes and 16 bytes of padding]
+ *     sums      [warp][token][LAC_UNIT_ROWS + 4], in the place of x
+ *     batch     values [loads][lane][16 B], places of the kept [words][lane], inputs [words][lane] (two steps a word)
+ *
+ * The padding lets token-major X, which each thread turns round in registers (8 tokens x 4 inputs), be stored without bank conflicts.
+ *
+ * Constants beside those of every kernel:
+ * LAC_TOKENS         m
+ * LAC_UNIT_ROWS      16, 32 or 64
+ * LAC_SPARSE         1: two of every four selected inputs stay in a row, by mma.sp
+ * LAC_ALL_INPUTS     1: a step is 32 inputs as they follow each other, there is no list of them
+ * LAC_SPREAD         1: N of M inputs (M of 8, 16, 32), each row its own, which the lanes spread; a step is 128 inputs
+ * LAC_GROUP_SLOTS N, LAC_GROUP_INPUTS M, LAC_INDEX_BITS of an entry: when spread
+ * LAC_BATCH          steps of a batch
+ * LAC_ROW_WARPS, LAC_K_WARPS, LAC_SPLIT, LAC_BLOCKS as in vector.cuh: units side by side, warps and blocks of the same unit
+ * LAC_CHUNK_INPUTS   inputs of X in shared memory at a time, a multiple of 32
+ * LAC_CHUNK_BATCHES  batches of a unit in a chunk; 0: each has its own number, see begin
+ * LAC_STAGE          eights of loads of X that a thread has on their way
+ * LAC_PREFETCH       batches that are brought to L2 ahead of those in registers; 0: none
+ * LAC_EARLY          1: the kernel may start before the one before it on the stream has ended
+ * LAC_HAS_COL_PERM
+ *
+ * Bottleneck: device memory; with many tokens shared memory, which gives 16 bytes of every selected input to a unit for 8 tokens. */
+#include "async_copy.cuh"
+#include "cluster.cuh"
+#include "epilogue.cuh"
+#include "matrix_load.cuh"
+#include "mma.cuh"
+#include "shared_access.cuh"
+#include "stream_load.cuh"
+#include "vector_select_arguments.h"
+
+#define LAC_THREADS (LAC_ROW_WARPS * LAC_K_WARPS * 32)
+
+constexpr int token_tiles = (LAC_TOKENS + 7) / 8, row_tiles = LAC_UNIT_ROWS / 16;
+constexpr int pad_every = LAC_SPREAD ? 16 : 8;                                   /* rows of X, and then one of padding */
+constexpr int tile_bytes = LAC_CHUNK_INPUTS / pad_every * (pad_every + 1) * 16; /* of 8 tokens of a chunk */
+constexpr int step_loads = row_tiles * (LAC_SPARSE ? 1 : 2);
+#if LAC_SPREAD
+constexpr int lane_slots = 32 / LAC_GROUP_INPUTS * LAC_GROUP_SLOTS; /* of a row in a step */
+constexpr int value_words = LAC_BATCH * 2 * lane_slots;
+constexpr int place_words = (LAC_BATCH * 4 * lane_slots * LAC_INDEX_BITS + 31) / 32;
+constexpr int strip_bytes = 16 * 128; /* of a row in a step, all lanes */
+#else
+constexpr int value_words = LAC_BATCH * step_loads * 4;
+constexpr int place_words = LAC_SPARSE ? LAC_BATCH * ((row_tiles + 1) / 2) : 0;
+constexpr int strip_bytes = 0;
+#endif
+constexpr int input_words = LAC_ALL_INPUTS ? 0 : (LAC_BATCH + 1) / 2;
+constexpr int batch_bytes = (value_words + place_words + input_words) * 128;
+constexpr int sum_stride = LAC_UNIT_ROWS + 4; /* lanes of a fragment of sums are then in different banks */
+
+/* `bytes` from `from` on into L2, by one lane; both multiples of 16. */
+__device__ __forceinline__ void prefetch(const u8 *from, int bytes, int lane)
+{
+#if __CUDA_ARCH__ >= 900
+    if (lane == 0) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#else
+    for (int i = lane * 128; i < bytes; i += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
+#endif
+}
+
+/* What a batch brings to a lane. */
+struct batch_data {
+    u32 values[value_words];
+    u32 places[place_words > 0 ? place_words : 1];
+    u32 inputs[input_words > 0 ? input_words : 1];
+};
+
+/* `words` words a lane: [sixteens][lane][16 B], then what is left by eights and fours. */
+template <int words, int size> __device__ __forceinline__ void load_words(u32 (&to)[size], const u8 *from, int lane)
+{
+#pragma unroll
+    for (int i = 0; i < words / 4; ++i) {
+        const uint4 v = lac_stream_16(from + i * 512 + lane * 16);
+        to[4 * i] = v.x, to[4 * i + 1] = v.y, to[4 * i + 2] = v.z, to[4 * i + 3] = v.w;
+    }
+    if (words % 4 >= 2) {
+        const uint2 v = lac_stream_8(from + words / 4 * 512 + lane * 8);
+        to[words / 4 * 4] = v.x, to[words / 4 * 4 + 1] = v.y;
+    }
+    if (words % 2) to[words - 1] = lac_stream_4(from + words / 2 * 256 + lane * 4);
+}
+
+__device__ __forceinline__ void load_batch(batch_data &d, const lac_select_weight &w, i64 batch, int lane)
+{
+    const u8 *at = w.batches + batch * batch_bytes;
+    load_words<value_words>(d.values, at, lane);
+    if (place_words) load_words<place_words>(d.places, at + value_words * 128, lane);
+    if (input_words) load_words<input_words>(d.inputs, at + (value_words + place_words) * 128, lane);
+}
+
+#if LAC_SPREAD
+/* `bits` bits of the places from bit `first` on, at bit `to` of the result. All but `d` are known when compiling. */
+__device__ __forceinline__ u32 place_field(const batch_data &d, int first, int bits, int to)
+{
+    const u32 mask = ((1u << bits) - 1) << to;
+    const int word = first / 32, shift = first % 32;
+    if (bits == 0) return 0;
+    if (shift + bits > 32) return __funnelshift_r(d.places[word], d.places[word + 1 < place_words ? word + 1 : word], shift) << to & mask;
+    return (shift >= to ? d.places[word] >> (shift - to) : d.places[word] << (to - shift)) & mask;
+}
+
+/* Where slot `slot` of row `r` of the lane's four goes in its strip, which is bank `lane` of shared memory. */
+__device__ __forceinline__ u32 strip_place(const batch_data &d, int s, int r, int slot)
+{
+    const int first = ((s * 4 + r) * lane_slots + slot) * LAC_INDEX_BITS;
+    return (place_field(d, first, 1, 1) | place_field(d, first + 1, LAC_INDEX_BITS - 1, 7)) +
+           (r * strip_bytes + slot / LAC_GROUP_SLOTS * LAC_GROUP_INPUTS * 64);
+}
+
+/* Each lane spreads its own kept weights. The order of k inside an mma is free as long as both operands agree: of the 128 inputs of a step
+ * lane 4g+t takes number 32t to 32t+31 of the rows g, g+8, g+16 and g+24, and in mma j of eight its places of k are 4j to 4j+3 of
+ * these. So it needs nobody's weights but its own: it stores its kept halves at their places in a strip of shared memory, loads the
+ * strip back as words, which are the fragments, and clears it. No conflicts, no barriers. */
+__device__ __forceinline__ void multiply_batch(float (&sums)[row_tiles][token_tiles][4], const batch_data &d, u32 x, int step, int lane, u32 strip)
+{
+    const u32 row = x + (lane % 8 / 2 * 34 + lane / 8 * 2 + lane % 2) * 16;
+#pragma unroll
+    for (int s = 0; s < LAC_BATCH; ++s) {
+        const u32 at = row + (step + s) * (4 * 34 * 16);
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+#pragma unroll
+            for (int slot = 0; slot < lane_slots; ++slot) {
+                const int number = (s * 4 + r) * lane_slots + slot;
+                const u32 pair = d.values[number / 2];
+                lac_shared_store_half(strip + strip_place(d, s, r, slot), (u16)(number % 2 ? pair >> 16 : pair));
+            }
+#pragma unroll
+        for (int j = 0; j < 8; j += 2) {
+            u32 a[4][4]; /* [row of four][word] */
+#pragma unroll
+            for (int i = 0; i < 16; ++i) a[i / 4][i % 4] = lac_shared_load(strip + i / 4 * strip_bytes + (j * 2 + i % 4) * 128);
+#pragma unroll
+            for (int n = 0; n < token_tiles; ++n) {
+                u32 b[4];
+                lac_load_turned<0>(b, at + n * tile_bytes + (j / 2 * 8 + j / 4) * 16);
+#pragma unroll
+                for (int r = 0; r < 2; ++r) {
+                    lac_mma_16x8x16<LAC_W_DTYPE>(sums[r][n], a[2 * r][0], a[2 * r + 1][0], a[2 * r][1], a[2 * r + 1][1], b[0], b[1]);
+                    lac_mma_16x8x16<LAC_W_DTYPE>(sums[r][n], a[2 * r][2], a[2 * r + 1][2], a[2 * r][3], a[2 * r + 1][3], b[2], b[3]);
+                }
+            }
+        }
+        /* What takes fewer stores. */
+        if (lane_slots < 16) {
+#pragma unroll
+            for (int i = 0; i < 4 * lane_slots; ++i) lac_shared_store_half(strip + strip_place(d, s, i / lane_slots, i % lane_slots), 0);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 64; ++i) lac_shared_store(strip + i * 128, 0);
+        }
+    }
+}
+#else
+/* `step`: the number of the batch's first step within the chunk. */
+__device__ __forceinline__ void multiply_batch(float (&sums)[row_tiles][token_tiles][4], const batch_data &d, u32 x, int step, int lane, u32)
+{
+#pragma unroll
+    for (int s = 0; s < LAC_BATCH; ++s) {
+        u32 at;
+        if (LAC_ALL_INPUTS)
+            at = x + (step + s) * (4 * 144) + (lane + lane / 8) * 16;
+        else
+            at = x + (s % 2 ? d.inputs[s / 2] >> 16 : d.inputs[s / 2] & 0xffffu) * 16;
+#pragma unroll
+        for (int n = 0; n < token_tiles; ++n) {
+            u32 b[4];
+            lac_load_turned<0>(b, at + n * tile_bytes);
+#pragma unroll
+            for (int r = 0; r < row_tiles; ++r) {
+                const u32 *a = d.values + (s * step_loads + r * (LAC_SPARSE ? 1 : 2)) * 4;
+#if LAC_SPARSE
+                const u32 places = d.places[s * ((row_tiles + 1) / 2) + r / 2];
+                if (r % 2)
+                    lac_mma_sparse_16x8x32<LAC_W_DTYPE, 1>(sums[r][n], a[0], a[1], a[2], a[3], b, places);
+                else
+                    lac_mma_sparse_16x8x32<LAC_W_DTYPE, 0>(sums[r][n], a[0], a[1], a[2], a[3], b, places);
+#else
+                lac_mma_16x8x16<LAC_W_DTYPE>(sums[r][n], a[0], a[1], a[2], a[3], b[0], b[1]);
+                lac_mma_16x8x16<LAC_W_DTYPE>(sums[r][n], a[4], a[5], a[6], a[7], b[2], b[3]);
+#endif
+            }
+        }
+    }
+}
+#endif
+
+/* ---- X into shared memory */
+
+/* X[token][stored column `column`]; zero past the last of either. */
+__device__ __forceinline__ u32 x_at(const lac_gpu_call &call, const lac_select_weight &w, int token, int column)
+{
+    if (column >= w.cols || token >= LAC_TOKENS) return 0;
+#if LAC_HAS_COL_PERM
+    const i64 input = w.col_perm[column];
+#else
+    const i64 input = column;
+#endif
+#if LAC_X_TOKEN_MAJOR
+    return ((const u16 *)call.x)[(i64)token * call.ldx + input];
+#else
+    return ((const u16 *)call.x)[input * call.ldx + token];
+#endif
+}
+
+__device__ __forceinline__ u32 row_address(u32 x, int tile, int input) { return x + tile * tile_bytes + (input + input / pad_every) * 16; }
+
+/* Eight tokens x four inputs, token by token in `t`, turned round. */
+__device__ __forceinline__ void store_turned(u32 to, const uint2 (&t)[8])
+{
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        u32 row[4];
+#pragma unroll
+        for (int pair = 0; pair < 4; ++pair) {
+            const uint2 &one = t[2 * pair], &two = t[2 * pair + 1];
+            row[pair] = __byte_perm(i < 2 ? one.x : one.y, i < 2 ? two.x : two.y, i % 2 ? 0x7632 : 0x5410);
+        }
+        lac_shared_store_16(to + i * 16, make_uint4(row[0], row[1], row[2], row[3]));
+    }
+}
+
+/* Volatile, so that all of a thread's loads are on their way before the first one is waited for. */
+__device__ __forceinline__ uint2 lac_load_8(const void *from)
+{
+    uint2 v;
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
+    return v;
+}
+
+/* The columns of the chunk that begins at `first`, all tokens. */
+__device__ __forceinline__ void stage_x(const lac_gpu_call &call, const lac_select_weight &w, u32 x, int first)
+{
+    const bool plain = !LAC_HAS_COL_PERM && ((u64)call.x & 15) == 0 && call.ldx % 8 == 0;
+#if LAC_X_TOKEN_MAJOR
+    if (plain && w.cols % 4 == 0) {
+        constexpr int fours = LAC_CHUNK_INPUTS / 4, tasks = fours * token_tiles;
+        for (int i = threadIdx.x; i < tasks; i += LAC_THREADS * LAC_STAGE) {
+            uint2 t[LAC_STAGE][8];
+#pragma unroll
+            for (int u = 0; u < LAC_STAGE; ++u) {
+                const int task = i + u * LAC_THREADS, tile = task / fours, column = first + task % fours * 4;
+                const u16 *from = (const u16 *)call.x + (i64)(tile * 8) * call.ldx + column;
+#pragma unroll
+                for (int token = 0; token < 8; ++token) {
+                    t[u][token] = make_uint2(0, 0);
+                    if (column < w.cols && tile * 8 + token < LAC_TOKENS) t[u][token] = lac_load_8(from + token * call.ldx);
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < LAC_STAGE; ++u) {
+                const int task = i + u * LAC_THREADS;
+                if (task < tasks) store_turned(row_address(x, task / fours, task % fours * 4), t[u]);
+            }
+        }
+        return;
+    }
+#else
+    if (plain && LAC_TOKENS % 8 == 0) {
+        for (int i = threadIdx.x; i < LAC_CHUNK_INPUTS * token_tiles; i += LAC_THREADS) {
+            const int tile = i % token_tiles, input = i / token_tiles;
+            const u32 to = row_address(x, tile, input);
+            if (first + input < w.cols)
+                lac_copy_16<0>(to, (const u16 *)call.x + (i64)(first + input) * call.ldx + tile * 8);
+            else
+                lac_shared_store_16(to, make_uint4(0, 0, 0, 0));
+        }
+        lac_copy_commit();
+        lac_copy_wait<0>();
+        return;
+    }
+#endif
+    for (int i = threadIdx.x; i < LAC_CHUNK_INPUTS * token_tiles; i += LAC_THREADS) {
+        const int tile = i / LAC_CHUNK_INPUTS, input = i % LAC_CHUNK_INPUTS;
+        u32 e[8];
+#pragma unroll
+        for (int token = 0; token < 8; ++token) e[token] = x_at(call, w, tile * 8 + token, first + input);
+        lac_shared_store_16(row_address(x, tile, input),
+                            make_uint4(e[0] | e[1] << 16, e[2] | e[3] << 16, e[4] | e[5] << 16, e[6] | e[7] << 16));
+    }
+}
+
+/* ---- sums */
+
+__device__ __forceinline__ int split_rank()
+{
+#if LAC_SPLIT > 1
+    return (int)lac_cluster_rank();
+#else
+    return 0;
+#endif
+}
+
+__device__ __forceinline__ void meet()
+{
+#if LAC_SPLIT > 1
+    lac_cluster_sync();
+#else
+    __syncthreads();
+#endif
+}
+
+/* Four sums that block `rank` of the cluster has at `at`. */
+__device__ __forceinline__ float4 sums_of(const float *at, int rank)
+{
+#if LAC_SPLIT > 1
+    return lac_cluster_read(lac_shared_address(at), rank);
+#else
+    return *(const float4 *)at;
+#endif
+}
+
+/* partial[warp][token][row] of every block of the cluster -> Y: first the warps, then the blocks, in the order of k. */
+__device__ __forceinline__ void reduce_and_store(const lac_gpu_call &call, const lac_select_weight &w, const float *partial)
+{
+    constexpr int fours = LAC_ROW_WARPS * LAC_UNIT_ROWS / 4; /* of rows */
+    /* The blocks of a cluster share the outputs between them. */
+    for (int i = threadIdx.x + split_rank() * LAC_THREADS; i < fours * LAC_TOKENS; i += LAC_THREADS * LAC_SPLIT) {
+#if LAC_Y_TOKEN_MAJOR
+        const int token = i / fours, four = i % fours;
+#else
+        const int token = i % LAC_TOKENS, four = i / LAC_TOKENS;
+#endif
+        constexpr int unit_fours = LAC_UNIT_ROWS / 4;
+        const float *at = partial + (four / unit_fours * LAC_K_WARPS * LAC_TOKENS + token) * sum_stride + four % unit_fours * 4;
+        float sum[4] = {};
+#pragma unroll
+        for (int r = 0; r < LAC_SPLIT; ++r)
+#pragma unroll
+            for (int j = 0; j < LAC_K_WARPS; ++j) {
+                const float4 v = sums_of(at + j * (LAC_TOKENS * sum_stride), r);
+                sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
+            }
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const int row = ((int)(blockIdx.x / LAC_SPLIT) * fours + four) * 4 + e;
+            if (row >= w.rows) break;
+#if LAC_HAS_ROW_PERM
+            const int output = (int)w.row_perm[row];
+#else
+            const int output = row;
+#endif
+            lac_store(call, token, output, lac_finish(call, token, output, sum[e], lac_bias(call, output)));
+        }
+    }
+}
+
+/* Returns when the kernel before this one on the stream has ended: until then X may not be read, nor Y be written. */
+__device__ __forceinline__ void wait_for_x()
+{
+#if LAC_EARLY && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
+    lac_vector_select(const __grid_constant__ lac_gpu_call call, const __grid_constant__ lac_select_weight w)
+{
+    extern __shared__ __align__(1024) u8 memory[];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k_warp = warp % LAC_K_WARPS;
+    const u32 x = lac_shared_address(memory) + LAC_THREADS / 32 * (4 * strip_bytes);
+    const u32 strip = lac_shared_address(memory) + warp * (4 * strip_bytes) + lane * 4;
+    const i64 unit = (i64)(blockIdx.x / LAC_SPLIT) * LAC_ROW_WARPS + warp / LAC_K_WARPS;
+    const bool idle = unit * LAC_UNIT_ROWS >= w.rows;
+    float sums[row_tiles][token_tiles][4] = {};
+#if LAC_EARLY && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;"); /* the next kernel, if it waits as this one does, may come while this one ends */
+#endif
+#pragma unroll
+    for (int i = 0; i < strip_bytes / 32; ++i) lac_shared_store(strip + i * 128, 0);
+
+    for (int chunk = split_rank(); chunk < w.chunks; chunk += LAC_SPLIT) {
+        i64 first = (unit * w.chunks + chunk) * LAC_CHUNK_BATCHES;
+        int count = idle ? 0 : LAC_CHUNK_BATCHES;
+#if !LAC_CHUNK_BATCHES
+        if (!idle) first = w.begin[unit * w.chunks + chunk], count = (int)(w.begin[unit * w.chunks + chunk + 1] - first);
+#endif
+        /* The first weights are on their way while x is brought, and before what is to make x has ended. */
+        batch_data even, odd;
+#if LAC_PREFETCH
+        if (count > 0 && k_warp == 0) prefetch(w.batches + first * batch_bytes, (count < LAC_PREFETCH ? count : LAC_PREFETCH) * batch_bytes, lane);
+#endif
+        if (k_warp < count) load_batch(even, w, first + k_warp, lane);
+        if (k_warp + LAC_K_WARPS < count) load_batch(odd, w, first + k_warp + LAC_K_WARPS, lane);
+        if (chunk >= LAC_SPLIT)
+            __syncthreads();
+        else
+            wait_for_x();
+        stage_x(call, w, x, chunk * LAC_CHUNK_INPUTS);
+        __syncthreads();
+        for (int batch = k_warp; batch < count; batch += 2 * LAC_K_WARPS) {
+#if LAC_PREFETCH
+            if (batch + LAC_PREFETCH < count) prefetch(w.batches + (first + batch + LAC_PREFETCH) * batch_bytes, batch_bytes, lane);
+            if (batch + LAC_K_WARPS + LAC_PREFETCH < count)
+                prefetch(w.batches + (first + batch + LAC_K_WARPS + LAC_PREFETCH) * batch_bytes, batch_bytes, lane);
+#endif
+            multiply_batch(sums, even, x, batch * LAC_BATCH, lane, strip);
+            if (batch + 2 * LAC_K_WARPS < count) load_batch(even, w, first + batch + 2 * LAC_K_WARPS, lane);
+            if (batch + LAC_K_WARPS >= count) break;
+            multiply_batch(sums, odd, x, (batch + LAC_K_WARPS) * LAC_BATCH, lane, strip);
+            if (batch + 3 * LAC_K_WARPS < count) load_batch(odd, w, first + batch + 3 * LAC_K_WARPS, lane);
+        }
+    }
+
+    if (w.chunks <= split_rank()) wait_for_x();
+    __syncthreads();
+    float *partial = (float *)memory;
+#pragma unroll
+    for (int r = 0; r < row_tiles; ++r)
+#pragma unroll
+        for (int n = 0; n < token_tiles; ++n)
+#pragma unroll
+            for (int c = 0; c < 4; ++c) {
+                const int row = r * 16 + c / 2 * 8 + lane / 4, token = n * 8 + lane % 4 * 2 + c % 2;
+                if (token < LAC_TOKENS) partial[(warp * LAC_TOKENS + token) * sum_stride + row] = sums[r][n][c];
+            }
+    meet();
+    reduce_and_store(call, w, partial);
+    if (LAC_SPLIT > 1) meet(); /* no block leaves while another reads its sums */
+}

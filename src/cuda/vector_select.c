@@ -1,0 +1,191 @@
+/* vector_select.c - cuda_spmv_select: up to 128 tokens in 16 bits, where rows share their inputs or keep two of four. Shapes come
+ * from vector_select_shape.c, the cut weight from vector_select_tile.c; here they are costed, compiled, uploaded and launched. */
+#include "cuda/vector_select.h"
+
+#include "core/dtype.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "cuda/kernels/vector_select_arguments.h"
+#include "cuda/runtime.h"
+#include "cuda/vector_select_tile.h"
+#include "format/weight.h"
+
+typedef struct select_state {
+    const lac_device *device; /* the plan holds it */
+    lac_cuda_launch launch;
+    lac_cu_pointer batches, begin, row_perm, col_perm;
+    lac_select_weight weight; /* the same as the kernel takes it */
+} select_state;
+
+bool lac_cuda_select_applies(const lac_problem *problem)
+{
+    lac_select_shape shape;
+    return lac_select_shape_make(problem, &shape);
+}
+
+static lac_status shape_for(const lac_problem *problem, lac_select_shape *shape)
+{
+    if (lac_select_shape_make(problem, shape)) return LAC_STATUS_OK;
+    return lac_fail(LAC_STATUS_INTERNAL, "m is %lld; the kernel does not apply to this problem", (long long)problem->m);
+}
+
+static void make_request(const lac_problem *problem, const lac_select_shape *s, lac_cuda_request *r)
+{
+    lac_cuda_request_begin(r, "vector_select.cu", "lac_vector_select");
+    lac_cuda_request_define_problem(r, problem);
+    lac_cuda_request_define(r, "LAC_HAS_COL_PERM", problem->weight->part[LAC_PART_COL_PERM].data != NULL);
+    lac_cuda_request_define(r, "LAC_TOKENS", s->tokens);
+    lac_cuda_request_define(r, "LAC_UNIT_ROWS", s->unit_rows);
+    lac_cuda_request_define(r, "LAC_SPARSE", s->sparse);
+    lac_cuda_request_define(r, "LAC_ALL_INPUTS", s->all_inputs);
+    lac_cuda_request_define(r, "LAC_SPREAD", s->spread);
+    if (s->spread) {
+        lac_cuda_request_define(r, "LAC_GROUP_SLOTS", s->group_slots);
+        lac_cuda_request_define(r, "LAC_GROUP_INPUTS", s->group_inputs);
+        lac_cuda_request_define(r, "LAC_INDEX_BITS", s->entry_bits);
+    }
+    lac_cuda_request_define(r, "LAC_BATCH", s->batch);
+    lac_cuda_request_define(r, "LAC_ROW_WARPS", s->row_warps);
+    lac_cuda_request_define(r, "LAC_K_WARPS", s->k_warps);
+    lac_cuda_request_define(r, "LAC_SPLIT", s->split);
+    lac_cuda_request_define(r, "LAC_BLOCKS", s->blocks);
+    lac_cuda_request_define(r, "LAC_STAGE", s->stage);
+    lac_cuda_request_define(r, "LAC_PREFETCH", s->prefetch);
+    lac_cuda_request_define(r, "LAC_EARLY", s->early);
+    lac_cuda_request_define(r, "LAC_CHUNK_INPUTS", s->chunk_inputs);
+    lac_cuda_request_define(r, "LAC_CHUNK_BATCHES", s->chunk_batches);
+}
+
+static lac_status select_requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
+{
+    lac_select_shape shape;
+    lac_status status = shape_for(problem, &shape);
+    if (status) return status;
+    make_request(problem, &shape, &requests[0]);
+    *count = 1;
+    return LAC_STATUS_OK;
+}
+
+const lac_cuda_flow lac_cuda_select_flow = {select_requests};
+
+/* ---- cost */
+
+static double tiles_of(const lac_select_shape *s) { return (double)((s->units + s->row_warps - 1) / s->row_warps); }
+
+/* In all; of free columns each unit is taken to need the mean. */
+static double batches_of(const lac_weight *w, const lac_select_shape *s)
+{
+    if (s->chunk_batches) return (double)s->units * s->chunks * s->chunk_batches;
+    return (double)w->kept / s->unit_rows / LAC_SELECT_STEP / s->batch + 0.5 * (double)s->units * s->chunks;
+}
+
+lac_cost lac_cuda_select_cost(const lac_problem *problem)
+{
+    const lac_weight *w = problem->weight;
+    const lac_plan_options *o = &problem->options;
+    const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
+    lac_select_shape s;
+    if (!lac_select_shape_make(problem, &s)) return (lac_cost){.seconds = 1e30, .bound = "memory"};
+    double batches = batches_of(w, &s), steps = batches * s.batch, tiles = tiles_of(&s), blocks = tiles * s.split;
+    double token_tiles = (s.tokens + 7) / 8, mmas = s.unit_rows / 16 * (s.sparse ? 1 : 2) * token_tiles, m = (double)problem->m;
+    double weight_bytes = batches * s.batch_bytes, x_bytes = m * (double)w->geometry.k * 2.0;
+    double y_bytes = m * (double)w->geometry.n * (double)lac_dtype_size(o->y_dtype) * (o->has_residual ? 2 : 1);
+    double x_copies = tiles * (double)w->geometry.k * token_tiles * 16.0;
+    double sums = (double)s.units * s.unit_rows * m * 4.0 * s.split * s.k_warps;
+    double conflicts = s.all_inputs ? 1.0 : 1.3;
+    lac_gpu_work work = {.memory_bytes = weight_bytes + x_bytes + y_bytes,
+                         .l2_bytes = weight_bytes + x_copies,
+                         .shared_bytes = steps * 512.0 * token_tiles * conflicts + x_copies + 2.0 * sums,
+                         .instructions = steps * (mmas + token_tiles + 8.0) + (x_copies + 4.0 * sums) / 256.0,
+                         .mma_flops = steps * mmas * 2.0 * 16 * 8 * (s.sparse ? 32 : 16) / (s.sparse ? 0.86 : 0.6),
+                         .blocks = blocks,
+                         .blocks_at_once = blocks,
+                         .fill_seconds = (x_copies + sums) / rates->l2,
+                         .launches = 1};
+    return lac_model_gpu_cost(rates, &work);
+}
+
+/* ---- preparing */
+
+static lac_status upload(const select_state *state, const char *what, const void *host, uint64_t bytes, lac_cu_pointer *out)
+{
+    return host && bytes ? lac_cuda_upload(state->device, what, host, bytes, out) : LAC_STATUS_OK;
+}
+
+static const void *pointer_of(lac_cu_pointer pointer) { return (const void *)(uintptr_t)pointer; }
+
+static lac_status upload_weight(select_state *state, const lac_weight *w, const lac_select_shape *s, const lac_select_tiled *tiled)
+{
+    const lac_span *rows = &w->part[LAC_PART_ROW_PERM], *cols = &w->part[LAC_PART_COL_PERM];
+    uint64_t chunks = (uint64_t)s->units * (uint64_t)s->chunks;
+    lac_status status = upload(state, "re-tiled weight", tiled->batches,
+                               (uint64_t)tiled->batch_count * (uint64_t)s->batch_bytes, &state->batches);
+    if (!status) status = upload(state, "chunks of the weight", tiled->begin, (chunks + 1) * 4, &state->begin);
+    if (!status) status = upload(state, "row permutation", rows->data, rows->bytes, &state->row_perm);
+    if (!status) status = upload(state, "column permutation", cols->data, cols->bytes, &state->col_perm);
+    state->weight = (lac_select_weight){.batches = pointer_of(state->batches),
+                                        .begin = pointer_of(state->begin),
+                                        .row_perm = pointer_of(state->row_perm),
+                                        .col_perm = pointer_of(state->col_perm),
+                                        .chunks = s->chunks,
+                                        .rows = (int)w->geometry.n,
+                                        .cols = (int)w->geometry.k};
+    return status;
+}
+
+static lac_status prepare_state(const lac_problem *problem, const lac_select_shape *s, select_state *state)
+{
+    lac_cuda_request request;
+    make_request(problem, s, &request);
+    lac_status status = lac_cuda_program_get(problem->device, &request, s->shared_bytes, &state->launch.function);
+    lac_select_tiled tiled = {0};
+    if (!status) status = lac_select_tile(problem->weight, s, &tiled);
+    if (!status) status = upload_weight(state, problem->weight, s, &tiled);
+    lac_select_tiled_release(&tiled);
+    state->launch.grid[0] = (unsigned)(tiles_of(s) * s->split);
+    state->launch.grid[1] = state->launch.grid[2] = 1;
+    state->launch.block = (unsigned)(32 * s->row_warps * s->k_warps);
+    state->launch.shared_bytes = s->shared_bytes;
+    state->launch.cluster = (unsigned)s->split;
+    state->launch.early = s->early;
+    return status;
+}
+
+lac_status lac_cuda_select_prepare(const lac_problem *problem, void **out)
+{
+    lac_select_shape shape;
+    lac_status status = shape_for(problem, &shape);
+    if (status) return status;
+    select_state *state = lac_allocate_zeroed(sizeof *state);
+    if (!state) return lac_fail_memory("plan of a kernel for few tokens", sizeof *state);
+    state->device = problem->device;
+    status = prepare_state(problem, &shape, state);
+    if (status)
+        lac_cuda_select_release(state);
+    else
+        *out = state;
+    return status;
+}
+
+void lac_cuda_select_release(void *opaque)
+{
+    select_state *state = opaque;
+    if (!state) return;
+    lac_cuda_free(state->device, state->batches);
+    lac_cuda_free(state->device, state->begin);
+    lac_cuda_free(state->device, state->row_perm);
+    lac_cuda_free(state->device, state->col_perm);
+    lac_release(state);
+}
+
+/* ---- executing */
+
+lac_status lac_cuda_select_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
+{
+    const select_state *state = opaque;
+    lac_gpu_call gpu_call;
+    lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
+    if (status) return status;
+    lac_select_weight weight = state->weight;
+    return lac_cuda_launch_on(problem->device, &state->launch, call->stream, (void *[]){&gpu_call, &weight});
+}
