@@ -208,28 +208,6 @@ static void read_selected(reader *out, const select_reader *r)
     }
 }
 
-/* Lanes' own weights, which they spread: all slots of a lane's group are stored one after another, so zeros must not fall on weights. */
-static void read_spread(reader *out, const select_reader *r)
-{
-    const lac_select_shape *s = r->shape;
-    int groups = 32 / s->group_inputs, slots = groups * s->group_slots, words = lac_select_value_words(s);
-    for (int i = 0; i < s->batch * 4 * slots * 32; i++) {
-        int lane = i % 32, number = i / 32, slot = number % slots, row = number / slots % 4, step = number / slots / 4;
-        uint64_t input = 0;
-        for (int b = 0; b < s->entry_bits; b++) {
-            int bit = number * s->entry_bits + b;
-            const uint8_t *at = r->batch + words * 128 + lac_select_word_at(lac_select_place_words(s), lane, bit / 32);
-            input |= (uint64_t)case_bits(at, (uint64_t)(bit % 32), 1) << b;
-        }
-        int64_t column = r->first_column + (r->first_step + step) * 128 + lane % 4 * 32;
-        column += slot / s->group_slots * s->group_inputs + (int64_t)input;
-        uint32_t value = case_bits(r->batch + lac_select_word_at(words, lane, number / 2) + number % 2 * 2, 0, 16);
-        int64_t stored = r->first_row + row * 8 + lane / 4;
-        if (!value && stored < out->n && column < out->k) assert_int_equal(out->dense[stored * out->k + column], 0);
-        add(out, stored, column, value);
-    }
-}
-
 static void check_select(lac_device *target, const lac_weight *w, int64_t m, int *reached)
 {
     lac_problem problem = {.device = target, .weight = w, .m = m};
@@ -250,14 +228,14 @@ static void check_select(lac_device *target, const lac_weight *w, int64_t m, int
         for (int64_t batch = first; batch < end; batch++) {
             select_reader r = {&s, tiled.batches + batch * s.batch_bytes, part / s.chunks * s.unit_rows,
                                part % s.chunks * s.chunk_inputs, (int)(batch - first) * s.batch};
-            s.spread ? read_spread(&out, &r) : read_selected(&out, &r);
+            read_selected(&out, &r);
         }
     }
     for (int64_t i = 0; i < n * k; i++)
         if (out.dense[i] != wanted[i])
             fail_msg("row %lld, column %lld: %08x in the batches, %08x in the weight", (long long)(i / k), (long long)(i % k),
                      out.dense[i], wanted[i]);
-    reached[s.spread ? 6 : s.all_inputs ? 0 : s.sparse ? 1 : s.chunk_batches ? 2 : 3]++;
+    reached[s.all_inputs ? 0 : s.sparse ? 1 : s.chunk_batches ? 2 : 3]++;
     reached[4] += s.chunks > 1;
     reached[5] += s.unit_rows == 16;
     lac_select_tiled_release(&tiled);
@@ -271,7 +249,7 @@ static void tiles_hold_the_weight(void **state)
     static const char *const archs[] = {"sm_75", "sm_80", "sm_90a"};
     static const lac_dtype dtypes[] = {LAC_DTYPE_F32, LAC_DTYPE_F16, LAC_DTYPE_BF16};
     case_rng rng = {SEED};
-    int reached[8] = {0}, selects[7] = {0};
+    int reached[8] = {0}, selects[6] = {0};
     print_message("seed %d\n", (int)SEED);
     lac_device *targets[3];
     for (int i = 0; i < 3; i++) ASSERT_OK(lac_cuda_target_open(archs[i], &targets[i]));
@@ -295,7 +273,7 @@ static void tiles_hold_the_weight(void **state)
         ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
         int64_t m = 1 + case_below(&rng, 16);
         for (int mma = 0; mma < 2; mma++) check_case(targets[case_below(&rng, 3)], w, m, mma, reached);
-        check_select(targets[1 + case_below(&rng, 2)], w, 1 + case_below(&rng, 128), selects);
+        check_select(targets[1 + case_below(&rng, 2)], w, 1 + case_below(&rng, 64), selects);
         lac_weight_free(w);
         lac_mask_free(mask);
         free(keep);
@@ -305,9 +283,9 @@ static void tiles_hold_the_weight(void **state)
     print_message("none %d, packed %d, bitmask %d, columns %d, spread %d, direct %d, shared %d, cut %d\n", reached[0],
                   reached[1], reached[2], reached[3], reached[4], reached[5], reached[6], reached[7]);
     for (int i = 0; i < 8; i++) assert_true(reached[i] > 0);
-    print_message("select: 2:4 %d, sparse %d, dense %d, free %d, chunks %d, rows of 16 %d, spread %d\n", selects[0], selects[1], selects[2],
-                  selects[3], selects[4], selects[5], selects[6]);
-    for (int i = 0; i < 7; i++) assert_true(selects[i] > 0);
+    print_message("select: 2:4 %d, sparse %d, dense %d, free %d, chunks %d, rows of 16 %d\n", selects[0], selects[1], selects[2],
+                  selects[3], selects[4], selects[5]);
+    for (int i = 0; i < 6; i++) assert_true(selects[i] > 0);
 }
 
 int main(void)

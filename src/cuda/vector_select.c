@@ -1,4 +1,4 @@
-/* vector_select.c - cuda_spmv_select: up to 128 tokens in 16 bits, where rows share their inputs or keep two of four. Shapes come
+/* vector_select.c - cuda_spmv_select: up to 64 tokens in 16 bits, where rows share their inputs or keep two of four. Shapes come
  * from vector_select_shape.c, the cut weight from vector_select_tile.c; here they are costed, compiled, uploaded and launched. */
 #include "cuda/vector_select.h"
 
@@ -38,19 +38,11 @@ static void make_request(const lac_problem *problem, const lac_select_shape *s, 
     lac_cuda_request_define(r, "LAC_UNIT_ROWS", s->unit_rows);
     lac_cuda_request_define(r, "LAC_SPARSE", s->sparse);
     lac_cuda_request_define(r, "LAC_ALL_INPUTS", s->all_inputs);
-    lac_cuda_request_define(r, "LAC_SPREAD", s->spread);
-    if (s->spread) {
-        lac_cuda_request_define(r, "LAC_GROUP_SLOTS", s->group_slots);
-        lac_cuda_request_define(r, "LAC_GROUP_INPUTS", s->group_inputs);
-        lac_cuda_request_define(r, "LAC_INDEX_BITS", s->entry_bits);
-    }
     lac_cuda_request_define(r, "LAC_BATCH", s->batch);
     lac_cuda_request_define(r, "LAC_ROW_WARPS", s->row_warps);
     lac_cuda_request_define(r, "LAC_K_WARPS", s->k_warps);
     lac_cuda_request_define(r, "LAC_SPLIT", s->split);
-    lac_cuda_request_define(r, "LAC_BLOCKS", s->blocks);
     lac_cuda_request_define(r, "LAC_STAGE", s->stage);
-    lac_cuda_request_define(r, "LAC_PREFETCH", s->prefetch);
     lac_cuda_request_define(r, "LAC_EARLY", s->early);
     lac_cuda_request_define(r, "LAC_CHUNK_INPUTS", s->chunk_inputs);
     lac_cuda_request_define(r, "LAC_CHUNK_BATCHES", s->chunk_batches);
@@ -72,13 +64,6 @@ const lac_cuda_flow lac_cuda_select_flow = {select_requests};
 
 static double tiles_of(const lac_select_shape *s) { return (double)((s->units + s->row_warps - 1) / s->row_warps); }
 
-/* In all; of free columns each unit is taken to need the mean. */
-static double batches_of(const lac_weight *w, const lac_select_shape *s)
-{
-    if (s->chunk_batches) return (double)s->units * s->chunks * s->chunk_batches;
-    return (double)w->kept / s->unit_rows / LAC_SELECT_STEP / s->batch + 0.5 * (double)s->units * s->chunks;
-}
-
 lac_cost lac_cuda_select_cost(const lac_problem *problem)
 {
     const lac_weight *w = problem->weight;
@@ -86,7 +71,7 @@ lac_cost lac_cuda_select_cost(const lac_problem *problem)
     const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
     lac_select_shape s;
     if (!lac_select_shape_make(problem, &s)) return (lac_cost){.seconds = 1e30, .bound = "memory"};
-    double batches = batches_of(w, &s), steps = batches * s.batch, tiles = tiles_of(&s), blocks = tiles * s.split;
+    double batches = lac_select_batches(w, &s), steps = batches * s.batch, tiles = tiles_of(&s), blocks = tiles * s.split;
     double token_tiles = (s.tokens + 7) / 8, mmas = s.unit_rows / 16 * (s.sparse ? 1 : 2) * token_tiles, m = (double)problem->m;
     double weight_bytes = batches * s.batch_bytes, x_bytes = m * (double)w->geometry.k * 2.0;
     double y_bytes = m * (double)w->geometry.n * (double)lac_dtype_size(o->y_dtype) * (o->has_residual ? 2 : 1);
@@ -100,7 +85,7 @@ lac_cost lac_cuda_select_cost(const lac_problem *problem)
                          .mma_flops = steps * mmas * 2.0 * 16 * 8 * (s.sparse ? 32 : 16) / (s.sparse ? 0.86 : 0.6),
                          .blocks = blocks,
                          .blocks_at_once = blocks,
-                         .fill_seconds = (x_copies + sums) / rates->l2,
+                         .fill_seconds = lac_select_stage_seconds(w, &s) + 2.0 * sums / rates->l2,
                          .launches = 1};
     return lac_model_gpu_cost(rates, &work);
 }

@@ -29,7 +29,6 @@ typedef struct scratch {
     uint32_t *inputs; /* [inputs of a row group, in fours] that it reads, ascending; NOBODY: padding  */
     int32_t *order;   /* [the same] the inputs of a chunk as they are dealt out                       */
     int32_t *place;   /* [the same] the slot of an input within its chunk                             */
-    lac_weight_row row; /* of [row capacity], when spread                                             */
 } scratch;
 #define NOBODY UINT32_MAX
 
@@ -336,11 +335,6 @@ static void cut_one(void *state, int thread, int64_t unit)
 {
     const cutting *c = state;
     scratch *s = &c->scratch[thread];
-    if (c->shape->spread) {
-        lac_select_spread_unit(c->weight, c->shape, unit, s->units, &s->row,
-                               c->tiled->batches + first_batch_of(c, unit, 0) * c->shape->batch_bytes);
-        return;
-    }
     clear_places(c, unit);
     if (c->shape->all_inputs)
         cut_all_inputs(c, s, unit);
@@ -357,23 +351,20 @@ static void free_scratch(scratch *s, int threads)
         lac_release(s[i].inputs);
         lac_release(s[i].order);
         lac_release(s[i].place);
-        lac_release(s[i].row.values);
-        lac_release(s[i].row.columns);
     }
     lac_release(s);
 }
 
-static scratch *make_scratch(const lac_weight *w, bool spread, int threads)
+static scratch *make_scratch(const lac_weight *w, int threads)
 {
     scratch *s = lac_allocate_zeroed((uint64_t)threads * sizeof *s);
-    uint64_t inputs = (uint64_t)most_inputs(w), row = spread ? (uint64_t)lac_weight_row_capacity(w) : 1;
+    uint64_t inputs = (uint64_t)most_inputs(w);
     for (int i = 0; s && i < threads; ++i) {
         s[i] = (scratch){.units = lac_allocate((uint64_t)w->geometry.selected * sizeof *s->units),
                          .inputs = lac_allocate(inputs * sizeof *s->inputs),
                          .order = lac_allocate(inputs * sizeof *s->order),
-                         .place = lac_allocate(inputs * sizeof *s->place),
-                         .row = {lac_allocate(row * sizeof(float)), lac_allocate(row * sizeof(uint32_t)), 0}};
-        if (s[i].units && s[i].inputs && s[i].order && s[i].place && s[i].row.values && s[i].row.columns) continue;
+                         .place = lac_allocate(inputs * sizeof *s->place)};
+        if (s[i].units && s[i].inputs && s[i].order && s[i].place) continue;
         free_scratch(s, threads);
         return NULL;
     }
@@ -413,7 +404,7 @@ lac_status lac_select_tile(const lac_weight *weight, const lac_select_shape *sha
 {
     int threads = lac_parallel_threads_for(0, shape->units, weight->kept);
     lac_select_tiled tiled = {0};
-    cutting c = {weight, shape, &tiled, make_scratch(weight, shape->spread, threads)};
+    cutting c = {weight, shape, &tiled, make_scratch(weight, threads)};
     if (!c.scratch) return lac_fail_memory("inputs of the weight", (uint64_t)most_inputs(weight) * 12);
     lac_status status = cut_weight(&c, threads);
     free_scratch(c.scratch, threads);

@@ -17,17 +17,14 @@
  *
  * Constants beside those of every kernel:
  * LAC_TOKENS         m
- * LAC_UNIT_ROWS      16, 32 or 64
+ * LAC_UNIT_ROWS      16 or 32
  * LAC_SPARSE         1: two of every four selected inputs stay in a row, by mma.sp
  * LAC_ALL_INPUTS     1: a step is 32 inputs as they follow each other, there is no list of them
- * LAC_SPREAD         1: N of M inputs (M of 8, 16, 32), each row its own, which the lanes spread; a step is 128 inputs
- * LAC_GROUP_SLOTS N, LAC_GROUP_INPUTS M, LAC_INDEX_BITS of an entry: when spread
  * LAC_BATCH          steps of a batch
- * LAC_ROW_WARPS, LAC_K_WARPS, LAC_SPLIT, LAC_BLOCKS as in vector.cuh: units side by side, warps and blocks of the same unit
+ * LAC_ROW_WARPS, LAC_K_WARPS, LAC_SPLIT as in vector.cuh: units side by side, warps and blocks of the same unit
  * LAC_CHUNK_INPUTS   inputs of X in shared memory at a time, a multiple of 32
  * LAC_CHUNK_BATCHES  batches of a unit in a chunk; 0: each has its own number, see begin
  * LAC_STAGE          eights of loads of X that a thread has on their way
- * LAC_PREFETCH       batches that are brought to L2 ahead of those in registers; 0: none
  * LAC_EARLY          1: the kernel may start before the one before it on the stream has ended
  * LAC_HAS_COL_PERM
  *
@@ -44,32 +41,13 @@
 #define LAC_THREADS (LAC_ROW_WARPS * LAC_K_WARPS * 32)
 
 constexpr int token_tiles = (LAC_TOKENS + 7) / 8, row_tiles = LAC_UNIT_ROWS / 16;
-constexpr int pad_every = LAC_SPREAD ? 16 : 8;                                   /* rows of X, and then one of padding */
-constexpr int tile_bytes = LAC_CHUNK_INPUTS / pad_every * (pad_every + 1) * 16; /* of 8 tokens of a chunk */
-constexpr int step_loads = row_tiles * (LAC_SPARSE ? 1 : 2);
-#if LAC_SPREAD
-constexpr int lane_slots = 32 / LAC_GROUP_INPUTS * LAC_GROUP_SLOTS; /* of a row in a step */
-constexpr int value_words = LAC_BATCH * 2 * lane_slots;
-constexpr int place_words = (LAC_BATCH * 4 * lane_slots * LAC_INDEX_BITS + 31) / 32;
-constexpr int strip_bytes = 16 * 128; /* of a row in a step, all lanes */
-#else
-constexpr int value_words = LAC_BATCH * step_loads * 4;
+constexpr int tile_bytes = LAC_CHUNK_INPUTS / 8 * 144; /* of 8 tokens of a chunk */
+constexpr int value_words = LAC_BATCH * row_tiles * (LAC_SPARSE ? 4 : 8);
 constexpr int place_words = LAC_SPARSE ? LAC_BATCH * ((row_tiles + 1) / 2) : 0;
-constexpr int strip_bytes = 0;
-#endif
+constexpr int tiles_at_once = token_tiles < 4 ? token_tiles : 4; /* whose fragments of X a lane has */
 constexpr int input_words = LAC_ALL_INPUTS ? 0 : (LAC_BATCH + 1) / 2;
 constexpr int batch_bytes = (value_words + place_words + input_words) * 128;
 constexpr int sum_stride = LAC_UNIT_ROWS + 4; /* lanes of a fragment of sums are then in different banks */
-
-/* `bytes` from `from` on into L2, by one lane; both multiples of 16. */
-__device__ __forceinline__ void prefetch(const u8 *from, int bytes, int lane)
-{
-#if __CUDA_ARCH__ >= 900
-    if (lane == 0) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#else
-    for (int i = lane * 128; i < bytes; i += 32 * 128) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i));
-#endif
-}
 
 /* What a batch brings to a lane. */
 struct batch_data {
@@ -101,72 +79,23 @@ __device__ __forceinline__ void load_batch(batch_data &d, const lac_select_weigh
     if (input_words) load_words<input_words>(d.inputs, at + (value_words + place_words) * 128, lane);
 }
 
-#if LAC_SPREAD
-/* `bits` bits of the places from bit `first` on, at bit `to` of the result. All but `d` are known when compiling. */
-__device__ __forceinline__ u32 place_field(const batch_data &d, int first, int bits, int to)
+/* Rows of tile `r` times the inputs of a step (of its `half`, when dense). */
+__device__ __forceinline__ void multiply_tile(float (&sums)[4], const batch_data &d, int s, int r, int half, const u32 (&b)[4])
 {
-    const u32 mask = ((1u << bits) - 1) << to;
-    const int word = first / 32, shift = first % 32;
-    if (bits == 0) return 0;
-    if (shift + bits > 32) return __funnelshift_r(d.places[word], d.places[word + 1 < place_words ? word + 1 : word], shift) << to & mask;
-    return (shift >= to ? d.places[word] >> (shift - to) : d.places[word] << (to - shift)) & mask;
-}
-
-/* Where slot `slot` of row `r` of the lane's four goes in its strip, which is bank `lane` of shared memory. */
-__device__ __forceinline__ u32 strip_place(const batch_data &d, int s, int r, int slot)
-{
-    const int first = ((s * 4 + r) * lane_slots + slot) * LAC_INDEX_BITS;
-    return (place_field(d, first, 1, 1) | place_field(d, first + 1, LAC_INDEX_BITS - 1, 7)) +
-           (r * strip_bytes + slot / LAC_GROUP_SLOTS * LAC_GROUP_INPUTS * 64);
-}
-
-/* Each lane spreads its own kept weights. The order of k inside an mma is free as long as both operands agree: of the 128 inputs of a step
- * lane 4g+t takes number 32t to 32t+31 of the rows g, g+8, g+16 and g+24, and in mma j of eight its places of k are 4j to 4j+3 of
- * these. So it needs nobody's weights but its own: it stores its kept halves at their places in a strip of shared memory, loads the
- * strip back as words, which are the fragments, and clears it. No conflicts, no barriers. */
-__device__ __forceinline__ void multiply_batch(float (&sums)[row_tiles][token_tiles][4], const batch_data &d, u32 x, int step, int lane, u32 strip)
-{
-    const u32 row = x + (lane % 8 / 2 * 34 + lane / 8 * 2 + lane % 2) * 16;
-#pragma unroll
-    for (int s = 0; s < LAC_BATCH; ++s) {
-        const u32 at = row + (step + s) * (4 * 34 * 16);
-#pragma unroll
-        for (int r = 0; r < 4; ++r)
-#pragma unroll
-            for (int slot = 0; slot < lane_slots; ++slot) {
-                const int number = (s * 4 + r) * lane_slots + slot;
-                const u32 pair = d.values[number / 2];
-                lac_shared_store_half(strip + strip_place(d, s, r, slot), (u16)(number % 2 ? pair >> 16 : pair));
-            }
-#pragma unroll
-        for (int j = 0; j < 8; j += 2) {
-            u32 a[4][4]; /* [row of four][word] */
-#pragma unroll
-            for (int i = 0; i < 16; ++i) a[i / 4][i % 4] = lac_shared_load(strip + i / 4 * strip_bytes + (j * 2 + i % 4) * 128);
-#pragma unroll
-            for (int n = 0; n < token_tiles; ++n) {
-                u32 b[4];
-                lac_load_turned<0>(b, at + n * tile_bytes + (j / 2 * 8 + j / 4) * 16);
-#pragma unroll
-                for (int r = 0; r < 2; ++r) {
-                    lac_mma_16x8x16<LAC_W_DTYPE>(sums[r][n], a[2 * r][0], a[2 * r + 1][0], a[2 * r][1], a[2 * r + 1][1], b[0], b[1]);
-                    lac_mma_16x8x16<LAC_W_DTYPE>(sums[r][n], a[2 * r][2], a[2 * r + 1][2], a[2 * r][3], a[2 * r + 1][3], b[2], b[3]);
-                }
-            }
-        }
-        /* What takes fewer stores. */
-        if (lane_slots < 16) {
-#pragma unroll
-            for (int i = 0; i < 4 * lane_slots; ++i) lac_shared_store_half(strip + strip_place(d, s, i / lane_slots, i % lane_slots), 0);
-        } else {
-#pragma unroll
-            for (int i = 0; i < 64; ++i) lac_shared_store(strip + i * 128, 0);
-        }
-    }
-}
+#if LAC_SPARSE
+    const u32 *a = d.values + (s * row_tiles + r) * 4, places = d.places[s * ((row_tiles + 1) / 2) + r / 2];
+    if (r % 2)
+        lac_mma_sparse_16x8x32<LAC_W_DTYPE, 1>(sums, a[0], a[1], a[2], a[3], b, places);
+    else
+        lac_mma_sparse_16x8x32<LAC_W_DTYPE, 0>(sums, a[0], a[1], a[2], a[3], b, places);
 #else
+    const u32 *a = d.values + ((s * row_tiles + r) * 2 + half) * 4;
+    lac_mma_16x8x16<LAC_W_DTYPE>(sums, a[0], a[1], a[2], a[3], b[2 * half], b[2 * half + 1]);
+#endif
+}
+
 /* `step`: the number of the batch's first step within the chunk. */
-__device__ __forceinline__ void multiply_batch(float (&sums)[row_tiles][token_tiles][4], const batch_data &d, u32 x, int step, int lane, u32)
+__device__ __forceinline__ void multiply_batch(float (&sums)[row_tiles][token_tiles][4], const batch_data &d, u32 x, int step, int lane)
 {
 #pragma unroll
     for (int s = 0; s < LAC_BATCH; ++s) {
@@ -176,27 +105,22 @@ __device__ __forceinline__ void multiply_batch(float (&sums)[row_tiles][token_ti
         else
             at = x + (s % 2 ? d.inputs[s / 2] >> 16 : d.inputs[s / 2] & 0xffffu) * 16;
 #pragma unroll
-        for (int n = 0; n < token_tiles; ++n) {
-            u32 b[4];
-            lac_load_turned<0>(b, at + n * tile_bytes);
+        for (int first = 0; first < token_tiles; first += tiles_at_once) {
+            u32 b[tiles_at_once][4];
 #pragma unroll
-            for (int r = 0; r < row_tiles; ++r) {
-                const u32 *a = d.values + (s * step_loads + r * (LAC_SPARSE ? 1 : 2)) * 4;
-#if LAC_SPARSE
-                const u32 places = d.places[s * ((row_tiles + 1) / 2) + r / 2];
-                if (r % 2)
-                    lac_mma_sparse_16x8x32<LAC_W_DTYPE, 1>(sums[r][n], a[0], a[1], a[2], a[3], b, places);
-                else
-                    lac_mma_sparse_16x8x32<LAC_W_DTYPE, 0>(sums[r][n], a[0], a[1], a[2], a[3], b, places);
-#else
-                lac_mma_16x8x16<LAC_W_DTYPE>(sums[r][n], a[0], a[1], a[2], a[3], b[0], b[1]);
-                lac_mma_16x8x16<LAC_W_DTYPE>(sums[r][n], a[4], a[5], a[6], a[7], b[2], b[3]);
-#endif
-            }
+            for (int n = 0; n < tiles_at_once; ++n)
+                if (first + n < token_tiles) lac_load_turned<0>(b[n], at + (first + n) * tile_bytes);
+            /* Products that add to the same sums are far apart. */
+#pragma unroll
+            for (int half = 0; half < (LAC_SPARSE ? 1 : 2); ++half)
+#pragma unroll
+                for (int n = 0; n < tiles_at_once; ++n)
+#pragma unroll
+                    for (int r = 0; r < row_tiles; ++r)
+                        if (first + n < token_tiles) multiply_tile(sums[r][first + n], d, s, r, half, b[n]);
         }
     }
 }
-#endif
 
 /* ---- X into shared memory */
 
@@ -216,7 +140,7 @@ __device__ __forceinline__ u32 x_at(const lac_gpu_call &call, const lac_select_w
 #endif
 }
 
-__device__ __forceinline__ u32 row_address(u32 x, int tile, int input) { return x + tile * tile_bytes + (input + input / pad_every) * 16; }
+__device__ __forceinline__ u32 row_address(u32 x, int tile, int input) { return x + tile * tile_bytes + (input + input / 8) * 16; }
 
 /* Eight tokens x four inputs, token by token in `t`, turned round. */
 __device__ __forceinline__ void store_turned(u32 to, const uint2 (&t)[8])
@@ -366,21 +290,18 @@ __device__ __forceinline__ void wait_for_x()
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
+extern "C" __global__ void __launch_bounds__(LAC_THREADS, 1)
     lac_vector_select(const __grid_constant__ lac_gpu_call call, const __grid_constant__ lac_select_weight w)
 {
     extern __shared__ __align__(1024) u8 memory[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k_warp = warp % LAC_K_WARPS;
-    const u32 x = lac_shared_address(memory) + LAC_THREADS / 32 * (4 * strip_bytes);
-    const u32 strip = lac_shared_address(memory) + warp * (4 * strip_bytes) + lane * 4;
+    const u32 x = lac_shared_address(memory);
     const i64 unit = (i64)(blockIdx.x / LAC_SPLIT) * LAC_ROW_WARPS + warp / LAC_K_WARPS;
     const bool idle = unit * LAC_UNIT_ROWS >= w.rows;
     float sums[row_tiles][token_tiles][4] = {};
 #if LAC_EARLY && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;"); /* the next kernel, if it waits as this one does, may come while this one ends */
 #endif
-#pragma unroll
-    for (int i = 0; i < strip_bytes / 32; ++i) lac_shared_store(strip + i * 128, 0);
 
     for (int chunk = split_rank(); chunk < w.chunks; chunk += LAC_SPLIT) {
         i64 first = (unit * w.chunks + chunk) * LAC_CHUNK_BATCHES;
@@ -390,9 +311,6 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
 #endif
         /* The first weights are on their way while x is brought, and before what is to make x has ended. */
         batch_data even, odd;
-#if LAC_PREFETCH
-        if (count > 0 && k_warp == 0) prefetch(w.batches + first * batch_bytes, (count < LAC_PREFETCH ? count : LAC_PREFETCH) * batch_bytes, lane);
-#endif
         if (k_warp < count) load_batch(even, w, first + k_warp, lane);
         if (k_warp + LAC_K_WARPS < count) load_batch(odd, w, first + k_warp + LAC_K_WARPS, lane);
         if (chunk >= LAC_SPLIT)
@@ -402,15 +320,10 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
         stage_x(call, w, x, chunk * LAC_CHUNK_INPUTS);
         __syncthreads();
         for (int batch = k_warp; batch < count; batch += 2 * LAC_K_WARPS) {
-#if LAC_PREFETCH
-            if (batch + LAC_PREFETCH < count) prefetch(w.batches + (first + batch + LAC_PREFETCH) * batch_bytes, batch_bytes, lane);
-            if (batch + LAC_K_WARPS + LAC_PREFETCH < count)
-                prefetch(w.batches + (first + batch + LAC_K_WARPS + LAC_PREFETCH) * batch_bytes, batch_bytes, lane);
-#endif
-            multiply_batch(sums, even, x, batch * LAC_BATCH, lane, strip);
+            multiply_batch(sums, even, x, batch * LAC_BATCH, lane);
             if (batch + 2 * LAC_K_WARPS < count) load_batch(even, w, first + batch + 2 * LAC_K_WARPS, lane);
             if (batch + LAC_K_WARPS >= count) break;
-            multiply_batch(sums, odd, x, (batch + LAC_K_WARPS) * LAC_BATCH, lane, strip);
+            multiply_batch(sums, odd, x, (batch + LAC_K_WARPS) * LAC_BATCH, lane);
             if (batch + 3 * LAC_K_WARPS < count) load_batch(odd, w, first + batch + 3 * LAC_K_WARPS, lane);
         }
     }
