@@ -200,7 +200,8 @@ static void read_selected(reader *out, const select_reader *r)
             add(out, row, column, value);
             continue;
         }
-        int words = lac_select_place_words(s), word = step * ((tiles + 1) / 2) + tile / 2, at_lane = g * 4 + tile % 2 * 2 + reg / 2;
+        int words = lac_select_place_words(s), word = step * ((tiles + 1) / 2) + tile / 2,
+            at_lane = g * 4 + tile % 2 * 2 + reg / 2;
         const uint8_t *at = r->batch + lac_select_value_words(s) * 128 + lac_select_word_at(words, at_lane, word);
         uint32_t four = case_bits(at, (uint64_t)(reg % 2 * 16 + t * 4), 4);
         assert_true((four & 3) < four >> 2);
@@ -283,8 +284,8 @@ static void tiles_hold_the_weight(void **state)
     print_message("none %d, packed %d, bitmask %d, columns %d, spread %d, direct %d, shared %d, cut %d\n", reached[0],
                   reached[1], reached[2], reached[3], reached[4], reached[5], reached[6], reached[7]);
     for (int i = 0; i < 8; i++) assert_true(reached[i] > 0);
-    print_message("select: 2:4 %d, sparse %d, dense %d, free %d, chunks %d, rows of 16 %d\n", selects[0], selects[1], selects[2],
-                  selects[3], selects[4], selects[5]);
+    print_message("select: 2:4 %d, sparse %d, dense %d, free %d, chunks %d, rows of 16 %d\n", selects[0], selects[1],
+                  selects[2], selects[3], selects[4], selects[5]);
     for (int i = 0; i < 6; i++) assert_true(selects[i] > 0);
 }
 

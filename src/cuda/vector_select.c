@@ -99,7 +99,8 @@ static lac_status upload(const select_state *state, const char *what, const void
 
 static const void *pointer_of(lac_cu_pointer pointer) { return (const void *)(uintptr_t)pointer; }
 
-static lac_status upload_weight(select_state *state, const lac_weight *w, const lac_select_shape *s, const lac_select_tiled *tiled)
+static lac_status upload_weight(select_state *state, const lac_weight *w, const lac_select_shape *s,
+                                const lac_select_tiled *tiled)
 {
     const lac_span *rows = &w->part[LAC_PART_ROW_PERM], *cols = &w->part[LAC_PART_COL_PERM];
     uint64_t chunks = (uint64_t)s->units * (uint64_t)s->chunks;

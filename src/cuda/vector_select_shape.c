@@ -97,12 +97,14 @@ double lac_select_stage_seconds(const lac_weight *w, const lac_select_shape *s)
 }
 
 /* What one way to share the work out takes, beside the launch. */
-static double seconds_of(const lac_weight *w, const lac_cuda_target *target, const lac_gpu_rates *rates, const lac_select_shape *s)
+static double seconds_of(const lac_weight *w, const lac_cuda_target *target, const lac_gpu_rates *rates,
+                         const lac_select_shape *s)
 {
     double blocks = (double)divide_up(s->units, s->row_warps) * s->split, at_once = target->multiprocessors;
     double waves = (double)divide_up((int64_t)blocks, target->multiprocessors), seconds = 0.0;
     double bytes = lac_select_batches(w, s) * s->batch_bytes, memory = bytes / rates->memory;
-    double own = waves * bytes / blocks * at_once / (1.2 * rates->memory); /* a block alone draws a little more than its share */
+    double own =
+        waves * bytes / blocks * at_once / (1.2 * rates->memory); /* a block alone draws a little more than its share */
     for (int split = s->split; split > 1; split /= 2) seconds += SPLIT_SECONDS;
     return seconds + (own > memory ? own : memory) + waves * (lac_select_stage_seconds(w, s) + BLOCK_SECONDS);
 }
@@ -130,7 +132,8 @@ bool lac_select_shape_make(const lac_problem *problem, lac_select_shape *out)
     const lac_plan_options *o = &problem->options;
     const lac_cuda_target *target = lac_cuda_target_of(problem->device);
     bool narrow = o->x_dtype == LAC_DTYPE_F16 || o->x_dtype == LAC_DTYPE_BF16;
-    if (problem->m < 1 || problem->m > LAC_SELECT_MOST_TOKENS || w->geometry.n < 1 || w->geometry.k < 1 || w->kept < 1) return false;
+    if (problem->m < 1 || problem->m > LAC_SELECT_MOST_TOKENS || w->geometry.n < 1 || w->geometry.k < 1 || w->kept < 1)
+        return false;
     if (target->arch < 80 || !narrow || o->x_dtype != w->dtype) return false;
     lac_select_shape s = {.tokens = (int)problem->m, .early = target->arch >= 90};
     if (!choose_unit(w, &s)) return false;

@@ -152,7 +152,8 @@ static void put_dense(const cutting *c, int64_t first_batch, int64_t slot, int r
 }
 
 /* Weight number `number` (0 or 1) of row `row` among the four inputs that begin at slot `slot`: the `which`-th of them. */
-static void put_sparse(const cutting *c, int64_t first_batch, int64_t slot, int row, int number, int which, const uint8_t *value)
+static void put_sparse(const cutting *c, int64_t first_batch, int64_t slot, int row, int number, int which,
+                       const uint8_t *value)
 {
     const lac_select_shape *s = c->shape;
     int step, quad = (int)(slot % STEP) / QUAD, tile = row / 16, tiles = s->unit_rows / 16;
@@ -169,7 +170,8 @@ static void put_sparse(const cutting *c, int64_t first_batch, int64_t slot, int 
 }
 
 /* One or two weights of a four, which[] ascending; the places of the two must differ and ascend, so a zero may have to stand first. */
-static void put_pair(const cutting *c, int64_t first_batch, int64_t slot, int row, int count, const int *which, const uint8_t *const *values)
+static void put_pair(const cutting *c, int64_t first_batch, int64_t slot, int row, int count, const int *which,
+                     const uint8_t *const *values)
 {
     int places[2] = {0, 1};
     const uint8_t *two[2] = {NULL, NULL};
@@ -201,7 +203,10 @@ static unit_rows rows_of(const cutting *c, int64_t unit)
     return r;
 }
 
-static int64_t batches_for(const lac_select_shape *s, int64_t slots) { return (slots + STEP * s->batch - 1) / (STEP * s->batch); }
+static int64_t batches_for(const lac_select_shape *s, int64_t slots)
+{
+    return (slots + STEP * s->batch - 1) / (STEP * s->batch);
+}
 
 /* The end of the inputs from `first` on that lie in `chunk`. */
 static int64_t end_of_chunk(const cutting *c, const scratch *s, int64_t first, int64_t count, int64_t chunk)
@@ -230,7 +235,8 @@ static int64_t first_batch_of(const cutting *c, int64_t unit, int64_t chunk)
 }
 
 /* Rows that share their inputs, every selected input a slot. */
-static void put_rows_dense(const cutting *c, const scratch *s, const unit_rows *r, int64_t first, int64_t end, int64_t first_batch)
+static void put_rows_dense(const cutting *c, const scratch *s, const unit_rows *r, int64_t first, int64_t end,
+                           int64_t first_batch)
 {
     const lac_weight *w = c->weight;
     const lac_geometry *g = &w->geometry;
@@ -242,7 +248,8 @@ static void put_rows_dense(const cutting *c, const scratch *s, const unit_rows *
         for (int64_t i = first; !is_vnm && i < end; ++i)
             put_dense(c, first_batch, s->place[i], row, values + (i * rows + row0 + row) * 2);
         if (!is_vnm) continue;
-        int64_t begin = first / QUAD * g->slot_n, stop = (end + QUAD - 1) / QUAD * g->slot_n, slots = lac_weight_slots(w, r->group);
+        int64_t begin = first / QUAD * g->slot_n, stop = (end + QUAD - 1) / QUAD * g->slot_n,
+                slots = lac_weight_slots(w, r->group);
         for (int64_t slot = begin; slot < stop && slot < slots; ++slot) {
             int which = positions ? lac_position_get(positions, slot * rows + row0 + row) : (int)(slot % g->slot_n);
             put_dense(c, first_batch, s->place[slot / g->slot_n * QUAD + which], row, values + (slot * rows + row0 + row) * 2);
@@ -251,11 +258,13 @@ static void put_rows_dense(const cutting *c, const scratch *s, const unit_rows *
 }
 
 /* V:N:M with at most two of four. */
-static void put_rows_sparse(const cutting *c, const scratch *s, const unit_rows *r, int64_t first, int64_t end, int64_t first_batch)
+static void put_rows_sparse(const cutting *c, const scratch *s, const unit_rows *r, int64_t first, int64_t end,
+                            int64_t first_batch)
 {
     const lac_weight *w = c->weight;
     const lac_geometry *g = &w->geometry;
-    int64_t rows = lac_geometry_rows(g, r->group), row0 = r->first - r->group * g->unit_n, slots = lac_weight_slots(w, r->group);
+    int64_t rows = lac_geometry_rows(g, r->group), row0 = r->first - r->group * g->unit_n,
+            slots = lac_weight_slots(w, r->group);
     const uint8_t *values = (const uint8_t *)w->part[LAC_PART_VALUES].data + lac_weight_first_value(w, r->group) * 2;
     const uint8_t *positions = lac_weight_group_positions(w, r->group);
     for (int row = 0; row < r->count; ++row)
