@@ -274,7 +274,7 @@ static void tiles_hold_the_weight(void **state)
         ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
         int64_t m = 1 + case_below(&rng, 16);
         for (int mma = 0; mma < 2; mma++) check_case(targets[case_below(&rng, 3)], w, m, mma, reached);
-        check_select(targets[1 + case_below(&rng, 2)], w, 1 + case_below(&rng, 64), selects);
+        check_select(targets[1 + case_below(&rng, 2)], w, 1 + case_below(&rng, 32), selects);
         lac_weight_free(w);
         lac_mask_free(mask);
         free(keep);

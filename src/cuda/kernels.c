@@ -52,7 +52,7 @@ const lac_kernel lac_cuda_kernels[] = {
      .config = &lac_cuda_vector_mma_flow,
      FUNCTIONS(lac_cuda_vector)},
     {.info = INFO("cuda_spmv_select", 0, ALL_FAMILIES, HALF_DTYPES, HALF_DTYPES,
-                  "1 to 64 tokens in 16 bits: the weight streamed once as fragments, ldmatrix selects the inputs"),
+                  "2 to 32 tokens in 16 bits: the weight streamed once as fragments, ldmatrix selects the inputs"),
      .config = &lac_cuda_select_flow,
      FUNCTIONS(lac_cuda_select)},
     {.info = INFO("cuda_f32_fast", 0, ALL_FAMILIES, ALL_DTYPES, ALL_DTYPES,

@@ -132,7 +132,8 @@ bool lac_select_shape_make(const lac_problem *problem, lac_select_shape *out)
     const lac_plan_options *o = &problem->options;
     const lac_cuda_target *target = lac_cuda_target_of(problem->device);
     bool narrow = o->x_dtype == LAC_DTYPE_F16 || o->x_dtype == LAC_DTYPE_BF16;
-    if (problem->m < 1 || problem->m > LAC_SELECT_MOST_TOKENS || w->geometry.n < 1 || w->geometry.k < 1 || w->kept < 1)
+    /* For one token the gather is as fast, and takes any dtype. */
+    if (problem->m < 2 || problem->m > LAC_SELECT_MOST_TOKENS || w->geometry.n < 1 || w->geometry.k < 1 || w->kept < 1)
         return false;
     if (target->arch < 80 || !narrow || o->x_dtype != w->dtype) return false;
     lac_select_shape s = {.tokens = (int)problem->m, .early = target->arch >= 90};

@@ -7,7 +7,7 @@
 
 #include "core/kernel.h"
 
-enum { LAC_SELECT_MOST_TOKENS = 64, LAC_SELECT_STEP = 32 };
+enum { LAC_SELECT_MOST_TOKENS = 32, LAC_SELECT_STEP = 32 };
 
 /* The compile-time constants of the kernel, which vector_select.cu explains, and what follows from them. */
 typedef struct lac_select_shape {
