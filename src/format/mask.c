@@ -2,6 +2,7 @@
  * Whether bits obey a pattern is check.c's business. Called by users, pruning (lac_mask_create), files and compress. */
 #include "format/mask.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -196,19 +197,20 @@ lac_status lac_mask_apply(const lac_mask *mask, const lac_matrix *dense)
     return LAC_STATUS_OK;
 }
 
-/* `count` elements from `start` on, `stride` apart, as doubles. */
+/* `count` elements, 64 at most, from `start` on, `stride` apart, as doubles. */
 static void load_run(const lac_matrix *matrix, int64_t start, int64_t stride, int64_t count, double *out)
 {
-    if (matrix->dtype == LAC_DTYPE_F32) {
-        const float *data = matrix->data;
-        for (int64_t i = 0; i < count; i++) out[i] = data[start + i * stride];
-    } else {
+    float run[64]; /* every other dtype's values are floats */
+    if (matrix->dtype == LAC_DTYPE_F64) {
         for (int64_t i = 0; i < count; i++) out[i] = lac_load_f64(matrix->data, matrix->dtype, start + i * stride);
+        return;
     }
+    lac_load_run_f32(matrix->data, matrix->dtype, start, stride, count, run);
+    for (int64_t i = 0; i < count; i++) out[i] = run[i];
 }
 
 /* Rows whose sums are kept until they are added up, in their order: the result does not depend on the threads. */
-enum { ENERGY_ROWS = 256 };
+enum { ENERGY_ROWS = 256, LANES = 8 };
 
 typedef struct energy_state {
     const lac_mask *mask;
@@ -222,20 +224,22 @@ static void add_row(void *state, int thread, int64_t index)
     energy_state *s = state;
     const lac_mask *mask = s->mask;
     const uint64_t *row = lac_mask_row(mask, s->first + index);
-    double kept = 0, total = 0; /* sums of rows first: smaller rounding errors in large matrices */
+    double kept[LANES] = {0}, total[LANES] = {0}; /* sums of rows first: smaller rounding errors in large matrices */
     (void)thread;
     for (int64_t w = 0; w < mask->words; w++) {
-        double values[64];
+        double values[64] = {0};
         int64_t count = mask->k - w * 64 < 64 ? mask->k - w * 64 : 64;
         load_run(s->matrix, lac_matrix_at(s->matrix, s->first + index, w * 64), lac_matrix_col_stride(s->matrix), count,
                  values);
-        for (int64_t c = 0; c < count; c++) {
-            double square = isfinite(values[c]) ? values[c] * values[c] : 0;
-            total += square;
-            kept += (row[w] >> c) & 1 ? square : 0;
-        }
+        for (int c = 0; c < 64; c += LANES)
+            for (int i = 0; i < LANES; i++) {
+                double square = fabs(values[c + i]) <= DBL_MAX ? values[c + i] * values[c + i] : 0;
+                total[i] += square;
+                kept[i] += (row[w] >> (c + i)) & 1 ? square : 0;
+            }
     }
-    s->kept[index] = kept, s->total[index] = total;
+    s->kept[index] = s->total[index] = 0;
+    for (int i = 0; i < LANES; i++) s->kept[index] += kept[i], s->total[index] += total[i];
 }
 
 lac_status lac_mask_energy_by(const lac_mask *mask, const lac_matrix *dense, int threads, double *kept, double *total)
