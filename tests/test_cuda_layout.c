@@ -240,9 +240,43 @@ static void stages_hold_the_weight(void **state)
     for (int i = 0; i < REACHED; i++) assert_true(reached[i] > 20);
 }
 
+/* The copy engine takes rows of X as they lie: a stream must not use it for columns in another order. */
+static void another_order_is_gathered(void **state)
+{
+    enum { SIZE = 64 };
+    float dense[SIZE * SIZE];
+    lac_device *target;
+    lac_pattern pattern;
+    (void)state;
+    /* The first half of the columns is large: in order, a group of four has four or none of them. */
+    for (int i = 0; i < SIZE * SIZE; i++) dense[i] = i % SIZE < SIZE / 2 ? 100.0f + (float)(i % 7) : 1.0f;
+    lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = SIZE, .cols = SIZE};
+    ASSERT_OK(lac_pattern_parse("2:4", &pattern));
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    for (int permuted = 0; permuted < 2; permuted++) {
+        lac_prune_options prune = {.size = sizeof prune, .permute = permuted ? LAC_PERMUTE_COLUMNS : 0};
+        lac_compress_options compress = {.size = sizeof compress, .dtype = LAC_DTYPE_F16};
+        lac_mask *mask = NULL;
+        lac_weight *w = NULL;
+        ASSERT_OK(lac_prune(&matrix, &pattern, &prune, &mask));
+        ASSERT_OK(lac_weight_compress(&matrix, mask, &compress, &w));
+        assert_int_equal(w->part[LAC_PART_COL_PERM].data != NULL, permuted);
+        lac_problem problem = {.device = target, .weight = w, .m = 256};
+        problem.options.x_dtype = problem.options.y_dtype = LAC_DTYPE_F16;
+        lac_gather_shape shape;
+        lac_cost cost;
+        assert_true(lac_gather_shape_make(&problem, LAC_GATHER_STREAM, &shape, &cost));
+        assert_int_equal(lac_gather_by_engine(&problem, &shape), !permuted);
+        if (permuted) assert_int_equal(shape.cluster, 1);
+        lac_weight_free(w);
+        lac_mask_free(mask);
+    }
+    lac_device_close(target);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(places_are_those_of_the_gpu), cmocka_unit_test(values_are_swizzled),
-                                       cmocka_unit_test(stages_hold_the_weight)};
+                                       cmocka_unit_test(stages_hold_the_weight), cmocka_unit_test(another_order_is_gathered)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,9 +56,6 @@ lac_cost lac_cuda_gather_cost(const lac_problem *problem)
 
 static bool turns(const lac_problem *problem) { return lac_gather_turned_bytes(problem) > 0; }
 
-/* Whether the copy engine brings X, where X is aligned: stream.cu, or gather_block.cu. */
-static bool by_engine(const lac_gather_shape *s) { return s->kind == LAC_GATHER_STREAM || s->boxes; }
-
 /* Beside a stream stands a gather for X that the copy engine cannot take: without cluster, which would want other tiles. */
 static int cluster_of(const lac_gather_shape *s, int program)
 {
@@ -94,7 +91,7 @@ static int list_programs(const lac_problem *problem, const lac_gather_shape *s, 
 {
     int count = 0;
     which[count++] = GATHER;
-    if (by_engine(s)) which[count++] = STREAM;
+    if (lac_gather_by_engine(problem, s)) which[count++] = STREAM;
     if (s->parts > 1) which[count++] = REDUCE;
     if (turns(problem)) which[count++] = TURN;
     return count;
@@ -298,7 +295,7 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
     lac_cuda_boxes of_x = boxes_of_x(problem, s, &gpu_call), of_y = boxes_of_y(problem, &gpu_call);
-    bool streams = by_engine(s) && suits_engine(&of_x);
+    bool streams = lac_gather_by_engine(problem, s) && suits_engine(&of_x);
     lac_gather_args args = make_args(problem, state, &gpu_call, streams);
     args.stores_y = stores_y(s) && suits_engine(&of_y);
     if (streams) status = lac_cuda_tensor_map_make(problem->device, &of_x, &x_map);

@@ -84,6 +84,11 @@ uint64_t lac_gather_turned_bytes(const lac_problem *problem)
     return (uint64_t)lac_gather_turned_ld(problem) * (uint64_t)problem->weight->k_in * 2;
 }
 
+bool lac_gather_by_engine(const lac_problem *problem, const lac_gather_shape *s)
+{
+    return s->boxes || (s->kind == LAC_GATHER_STREAM && !problem->weight->part[LAC_PART_COL_PERM].data);
+}
+
 /* ---- what a shape asks of the GPU */
 
 static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
@@ -93,7 +98,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     double tiles = (double)s->token_tiles * (double)s->output_tiles, stages = tiles * s->usual_stages;
     /* Of a pair, each warpgroup multiplies its own row group's stages only, and only their W comes. */
     double own = s->paired ? (double)rows_of(problem->weight) / s->rows / s->usual_stages : 1.0;
-    bool streams = s->kind == LAC_GATHER_STREAM, engine = streams || s->boxes, sparse = lac_gather_is_sparse(s);
+    bool engine = lac_gather_by_engine(problem, s), streams = engine && !s->boxes, sparse = lac_gather_is_sparse(s);
     double pulled = stages * (lac_gather_x_stage(s) / (streams ? (double)s->cluster : 1.0) +
                               own * lac_gather_w_stage(s) / (streams ? 1.0 : (double)s->cluster));
     /* Rows of X that no row group selects are not read. */
@@ -150,6 +155,7 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
      * for each other than they save. */
     if (s->cluster > 1 && s->kind != LAC_GATHER_STREAM && (s->boxes || s->tile_outputs > 64)) return false;
     if (s->kind == LAC_GATHER_STREAM && s->tile_outputs > 128) return false; /* stream.cu: 64 outputs a warpgroup */
+    if (s->kind == LAC_GATHER_STREAM && s->cluster > 1 && !lac_gather_by_engine(problem, s)) return false;
     s->most_stages = lac_ceil_divide(s->joined ? g->k : s->paired ? both : rows, s->rows);
     s->usual_stages = s->joined   ? fmax(1.0, joined_rows(problem->weight, s) / s->rows)
                       : s->paired ? fmax(1.0, (double)g->k * density * (2.0 - density) / s->rows)

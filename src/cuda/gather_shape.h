@@ -54,6 +54,9 @@ uint64_t lac_gather_turned_bytes(const lac_problem *problem);
 
 /* Fills in what follows from kind, rows, tile, width, cluster, paired, height and groups; false when the kernel cannot run so. */
 bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *shape);
+/* Whether the copy engine brings X, where X is aligned: stream.cu, or gather_block.cu. It takes rows as they lie, so a stream whose
+ * columns are in another order gathers instead. */
+bool lac_gather_by_engine(const lac_problem *problem, const lac_gather_shape *shape);
 /* The shape that the model likes best; false when the kernel cannot take the problem. */
 bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost);
 
