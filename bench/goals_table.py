@@ -63,10 +63,13 @@ def info(row, key):
 
 
 def line(rows, row, goal):
+    """A row that another build made than the file's first says so."""
     ratio = float(row["speedup"])
     stands = "-" if goal is None else "reached" if ratio >= goal else "%.0f%% of it" % (100 * ratio / goal)
     if row["m"] == "1" and info(row, "memory_gbytes"):
         stands += ", %.0f%% of memory's rate" % (100 * float(row["gbytes_per_s"]) / float(info(row, "memory_gbytes")))
+    if row["commit"] != rows[0]["commit"]:
+        stands += " (commit %s)" % row["commit"]
     print("| %s | %s %s %s | %s | %.1f us | %.2fx | %s | %s | %s | %s MHz, %s W |" % (
         ",".join(size(row)), row["pattern"], row["dtype"] if row["dtype"] != "f32" else row["precision"], row["layout"], row["kernel"],
         float(row["time_us"]), ratio, "-" if goal is None else "%gx" % goal, stands, peers_of(rows, row), info(row, "sm_clock_mhz"),
@@ -111,8 +114,8 @@ def sweep(path, rows):
         cells = [row for row in own if (row["dtype"], row["precision"]) == how]
         ratios = [float(row["speedup"]) for row in cells]
         worst = min(cells, key=lambda row: float(row["speedup"]))
-        print("- %s, %s %s: %d cells, geomean %.2fx, least %.2fx (%s %s, %s), %d under 0.98x, %.1f%% at 1.2x or more, %d dense" % (
-            base(path), how[0], how[1], len(cells), geomean(ratios), min(ratios), ",".join(size(worst)), worst["pattern"], worst["kernel"],
+        print("- %s (commits %s), %s %s: %d cells, geomean %.2fx, least %.2fx (%s %s, %s), %d under 0.98x, %.1f%% at 1.2x or more, %d dense" % (
+            base(path), ", ".join(sorted({row["commit"] for row in cells})), how[0], how[1], len(cells), geomean(ratios), min(ratios), ",".join(size(worst)), worst["pattern"], worst["kernel"],
             sum(ratio < 0.98 for ratio in ratios), 100 * sum(ratio >= 1.2 for ratio in ratios) / len(ratios),
             sum(row["is_dense"] == "1" for row in cells)))
         many = [row for row in cells if float(row["density"]) <= 0.25 and int(row["m"]) >= 128]
