@@ -130,13 +130,18 @@ __device__ __forceinline__ int lac_token(int u, int h)
     return 64 * u + (threadIdx.x >> 5 & 3) * 16 + (threadIdx.x >> 2 & 7) * 2 + h;
 }
 
-/* Those of a stage of X for this lane's tokens. volatile: they may be used long after the stage was given back, and the assembler
- * would move the loads there too. */
+/* Those of a stage of X for this lane's tokens. volatile where a stage is given back by an arrival (wgmma): they may be used long after
+ * it, and the assembler would move the loads there too. Behind mma.sync a barrier of the whole block stands in their way. */
+#ifdef LAC_STAGES_BY_BARRIER
+#define LAC_LOAD_FACTOR "ld.shared.f32 %0, [%1];"
+#else
+#define LAC_LOAD_FACTOR "ld.volatile.shared.f32 %0, [%1];"
+#endif
 __device__ __forceinline__ void lac_factors(float (&factor)[LAC_BANDS][2], u32 stage)
 {
 #pragma unroll
     for (int i = 0; i < 2 * LAC_BANDS; i++)
-        asm volatile("ld.volatile.shared.f32 %0, [%1];" : "=f"(factor[i >> 1][i & 1]) : "r"(stage + lac_token(i >> 1, i & 1) * 4));
+        asm volatile(LAC_LOAD_FACTOR : "=f"(factor[i >> 1][i & 1]) : "r"(stage + lac_token(i >> 1, i & 1) * 4));
 }
 
 /* Gathers in each lane what split.cu noted of a tile of tokens (window_arguments.h). */

@@ -7,6 +7,7 @@
  *
  * Constants: those of window.cu; LAC_TOKENS is 128, a window of W is one chunk. Bottleneck: shared memory on GPUs with fast tensor cores, else these. */
 #define LAC_OPERAND 2
+#define LAC_STAGES_BY_BARRIER
 #include "async_copy.cuh"
 #include "window_common.cuh"
 
