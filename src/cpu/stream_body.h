@@ -160,8 +160,8 @@ LAC_INLINE void lac_stream_tile(const int rows, const int vectors, const lac_cpu
     const float *values = call->values, *packed = call->packed;
     float *sums = call->sums;
     const char *ahead = call->ahead.begin;
-    int64_t due = 0; /* rows of `ahead` times strips */
-    const char *next = call->next, *end_of_next = next + call->next_bytes;
+    int64_t due = 0;                                                                     /* rows of `ahead` times strips */
+    const char *next = call->next, *end_of_next = next ? next + call->next_bytes : NULL; /* the last block has no next */
     const int64_t next_step = call->strips > 0 ? (call->next_bytes / call->strips + 64) / 64 * 64 : 0;
     for (int64_t strip = 0; strip < call->strips; ++strip, sums += rows * width) {
         for (due += call->ahead.rows; due >= call->strips; due -= call->strips, ahead += call->ahead.stride)
