@@ -117,6 +117,7 @@ static void devices_are_described(void **state)
         assert_int_equal(component.available, 1);
         assert_true(component.path[0] == '/');
         if (i < 2) assert_string_equal(component.version, "13.0");
+        if (i == 3) assert_string_equal(component.version, "13.1.2");
         if (i == 4) assert_string_equal(component.version, "13.1.0");
     }
     lac_component_info none = {.size = sizeof none};

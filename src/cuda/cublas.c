@@ -4,11 +4,9 @@
  * cuBLAS is column-major: a row-major matrix is its own transpose there, an upper triangle a lower one. */
 #include "cuda/cublas.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "core/memory.h"
 #include "core/status.h"
@@ -17,11 +15,13 @@
 
 /* The numbers of cublas_api.h. */
 enum { OP_N = 0, OP_T = 1, LOWER = 0, LEFT = 0, NON_UNIT = 0, CUBLAS_ALLOC_FAILED = 3 };
+/* Those of library_types.h. */
+enum { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL, VERSION_PARTS };
 
 typedef struct cublas_table {
     int (*cublasCreate_v2)(void **handle);
     int (*cublasDestroy_v2)(void *handle);
-    int (*cublasGetVersion_v2)(void *handle, int *version);
+    int (*cublasGetProperty)(int which, int *value); /* unlike cublasGetVersion, without a handle */
     const char *(*cublasGetStatusString)(int status);
     int (*cublasSgemm_v2)(void *handle, int transpose_a, int transpose_b, int m, int n, int k, const float *alpha,
                           const float *a, int lda, const float *b, int ldb, const float *beta, float *c, int ldc);
@@ -34,20 +34,20 @@ typedef struct cublas_table {
     int (*cublasScopy_v2)(void *handle, int n, const float *x, int step_x, float *y, int step_y);
 } cublas_table;
 
-#define SYMBOL(name)                                                                                                           \
+#define SYMBOL(symbol)                                                                                                         \
     {                                                                                                                          \
-#name, offsetof(cublas_table, name)                                                                                    \
+        .name = #symbol, .offset = offsetof(cublas_table, symbol)                                                              \
     }
-static const struct {
-    const char *name;
-    size_t offset;
-} symbols[] = {SYMBOL(cublasCreate_v2),       SYMBOL(cublasDestroy_v2), SYMBOL(cublasGetVersion_v2),
-               SYMBOL(cublasGetStatusString), SYMBOL(cublasSgemm_v2),   SYMBOL(cublasSgeam),
-               SYMBOL(cublasSsyrk_v2),        SYMBOL(cublasStrsm_v2),   SYMBOL(cublasScopy_v2)};
+static const lac_library_symbol symbols[] = {SYMBOL(cublasCreate_v2),   SYMBOL(cublasDestroy_v2),
+                                             SYMBOL(cublasGetProperty), SYMBOL(cublasGetStatusString),
+                                             SYMBOL(cublasSgemm_v2),    SYMBOL(cublasSgeam),
+                                             SYMBOL(cublasSsyrk_v2),    SYMBOL(cublasStrsm_v2),
+                                             SYMBOL(cublasScopy_v2),    {.name = NULL}};
 
 static struct {
     lac_library library;
     cublas_table table;
+    int version[VERSION_PARTS];
     bool usable;
     char note[640];
 } opened;
@@ -75,14 +75,12 @@ static void open_cublas(void)
                                         "LAC_CUBLAS_LIBRARY. Pruning on a GPU needs it, nothing else does");
         return;
     }
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; ++i) {
-        void *found = dlsym(opened.library.handle, symbols[i].name);
-        if (!found) {
-            snprintf(opened.note, sizeof opened.note, "%.300s has no %s: it is too old", opened.library.path, symbols[i].name);
-            return;
-        }
-        memcpy((char *)&opened.table + symbols[i].offset, &found, sizeof found);
+    const char *missing = lac_library_find(&opened.library, symbols, &opened.table);
+    if (missing) {
+        snprintf(opened.note, sizeof opened.note, "%.300s has no %s: it is too old", opened.library.path, missing);
+        return;
     }
+    for (int part = MAJOR_VERSION; part < VERSION_PARTS; ++part) opened.table.cublasGetProperty(part, &opened.version[part]);
     opened.usable = true;
 }
 
@@ -91,6 +89,9 @@ void lac_cublas_describe(lac_component_info *info)
     pthread_once(&once, open_cublas);
     snprintf(info->name, sizeof info->name, "libcublas");
     info->available = opened.usable;
+    if (opened.usable)
+        snprintf(info->version, sizeof info->version, "%d.%d.%d", opened.version[MAJOR_VERSION], opened.version[MINOR_VERSION],
+                 opened.version[PATCH_LEVEL]);
     snprintf(info->path, sizeof info->path, "%s", opened.library.path);
     if (!opened.usable) snprintf(info->note, sizeof info->note, "%.255s", opened.note);
 }

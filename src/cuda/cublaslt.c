@@ -1,9 +1,7 @@
 /* cublaslt.c - finds and opens libcublasLt, and holds a handle for each open GPU. dense.c calls it. */
 #include "cuda/cublaslt.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "core/status.h"
 #include "cuda/library.h"
@@ -17,24 +15,22 @@ static struct {
 } opened;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-#define SYMBOL(name)                                                                                                           \
+#define SYMBOL(symbol)                                                                                                         \
     {                                                                                                                          \
-#name, offsetof(lac_cublaslt, name)                                                                                    \
+        .name = #symbol, .offset = offsetof(lac_cublaslt, symbol)                                                              \
     }
-static const struct {
-    const char *name;
-    size_t offset;
-} symbols[] = {SYMBOL(cublasLtGetVersion),
-               SYMBOL(cublasLtGetStatusName),
-               SYMBOL(cublasLtCreate),
-               SYMBOL(cublasLtDestroy),
-               SYMBOL(cublasLtMatrixLayoutInit_internal),
-               SYMBOL(cublasLtMatmulDescInit_internal),
-               SYMBOL(cublasLtMatmulDescSetAttribute),
-               SYMBOL(cublasLtMatmulPreferenceInit_internal),
-               SYMBOL(cublasLtMatmulPreferenceSetAttribute),
-               SYMBOL(cublasLtMatmulAlgoGetHeuristic),
-               SYMBOL(cublasLtMatmul)};
+static const lac_library_symbol symbols[] = {SYMBOL(cublasLtGetVersion),
+                                             SYMBOL(cublasLtGetStatusName),
+                                             SYMBOL(cublasLtCreate),
+                                             SYMBOL(cublasLtDestroy),
+                                             SYMBOL(cublasLtMatrixLayoutInit_internal),
+                                             SYMBOL(cublasLtMatmulDescInit_internal),
+                                             SYMBOL(cublasLtMatmulDescSetAttribute),
+                                             SYMBOL(cublasLtMatmulPreferenceInit_internal),
+                                             SYMBOL(cublasLtMatmulPreferenceSetAttribute),
+                                             SYMBOL(cublasLtMatmulAlgoGetHeuristic),
+                                             SYMBOL(cublasLtMatmul),
+                                             {.name = NULL}};
 
 /* The driver's own major version first, then the one before: a library newer than the driver does not start. */
 static void search(void)
@@ -63,13 +59,10 @@ static void open_library(void)
                   "it in LAC_CUBLASLT_LIBRARY");
         return;
     }
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; ++i) {
-        void *found = dlsym(opened.library.handle, symbols[i].name);
-        if (!found) {
-            snprintf(opened.note, sizeof opened.note, "%.300s has no %s: it is too old", opened.library.path, symbols[i].name);
-            return;
-        }
-        memcpy((char *)&opened.table + symbols[i].offset, &found, sizeof found);
+    const char *missing = lac_library_find(&opened.library, symbols, &opened.table);
+    if (missing) {
+        snprintf(opened.note, sizeof opened.note, "%.300s has no %s: it is too old", opened.library.path, missing);
+        return;
     }
     opened.table.version = opened.table.cublasLtGetVersion();
     opened.usable = true;

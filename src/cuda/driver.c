@@ -2,10 +2,8 @@
  * driver, or with one that is too old, everything else in src/cuda finds no device and the CPU is used. */
 #include "cuda/driver.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "core/status.h"
@@ -20,24 +18,18 @@ static struct {
 } opened;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-typedef struct symbol {
-    const char *name;
-    size_t offset;
-    bool optional;
-} symbol;
-
-#define NEEDED(field, name)                                                                                                    \
+#define NEEDED(field, symbol)                                                                                                  \
     {                                                                                                                          \
-        name, offsetof(lac_cuda_driver, field), false                                                                          \
+        .name = symbol, .offset = offsetof(lac_cuda_driver, field)                                                             \
     }
-#define OPTIONAL(field, name)                                                                                                  \
+#define OPTIONAL(field, symbol)                                                                                                \
     {                                                                                                                          \
-        name, offsetof(lac_cuda_driver, field), true                                                                           \
+        .name = symbol, .offset = offsetof(lac_cuda_driver, field), .is_optional = true                                        \
     }
 
 /* The names under which the driver exports the interfaces that driver.h declares: where there are several versions of a
  * function, the header of the toolkit picks one by a macro, and here it is written out. */
-static const symbol symbols[] = {
+static const lac_library_symbol symbols[] = {
     NEEDED(cuInit, "cuInit"),
     NEEDED(cuDriverGetVersion, "cuDriverGetVersion"),
     NEEDED(cuGetErrorName, "cuGetErrorName"),
@@ -76,18 +68,8 @@ static const symbol symbols[] = {
     NEEDED(cuEventElapsedTime, "cuEventElapsedTime"),
     NEEDED(cuLaunchKernelEx, "cuLaunchKernelEx"),
     OPTIONAL(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode"),
-    OPTIONAL(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled")};
-
-/* The first function that is needed and not there, or NULL. */
-static const char *find_symbols(void)
-{
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; ++i) {
-        void *found = dlsym(opened.library.handle, symbols[i].name);
-        if (!found && !symbols[i].optional) return symbols[i].name;
-        memcpy((char *)&opened.table + symbols[i].offset, &found, sizeof found);
-    }
-    return NULL;
-}
+    OPTIONAL(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled"),
+    {.name = NULL}};
 
 static void note_failure(int result)
 {
@@ -113,7 +95,7 @@ static void open_driver(void)
                                       : "libcuda.so.1 not found: no NVIDIA driver is installed (LAC_CUDA_LIBRARY may name it)");
         return;
     }
-    const char *missing = find_symbols();
+    const char *missing = lac_library_find(&opened.library, symbols, &opened.table);
     if (opened.table.cuDriverGetVersion) opened.table.cuDriverGetVersion(&opened.version);
     if (missing) {
         snprintf(opened.note, sizeof opened.note, "the driver (CUDA %d.%d) is too old: it has no %s; CUDA 11.8 and later do",

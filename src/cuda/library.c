@@ -1,6 +1,6 @@
-/* library.c - finds libcuda and NVRTC without asking anybody to install or configure anything: where the system's loader
+/* library.c - finds libcuda, NVRTC and cuBLAS without asking anybody to install or configure anything: where the system's loader
  * looks, in the CUDA toolkit, and next to the Python packages that carry them. Python itself is not run: the folders where
- * it keeps its packages are well known. Called by driver.c and nvrtc.c, once in a process. */
+ * it keeps its packages are well known. Called by driver.c, nvrtc.c, cublas.c and cublaslt.c, once each in a process. */
 #include "cuda/library.h"
 
 #include <dlfcn.h>
@@ -55,6 +55,17 @@ int lac_library_open(lac_library *library, const char *name, const char *const *
         if (library->handle) return 1;
     }
     return 0;
+}
+
+const char *lac_library_find(const lac_library *library, const lac_library_symbol *symbols, void *table)
+{
+    for (; symbols->name; ++symbols) {
+        void *found = dlsym(library->handle, symbols->name);
+        if (!found && !symbols->is_optional) return symbols->name;
+        /* ISO C has no cast from an object's pointer to a function's; POSIX promises that this copy is one. */
+        memcpy((char *)table + symbols->offset, &found, sizeof found);
+    }
+    return NULL;
 }
 
 typedef struct folder_list {

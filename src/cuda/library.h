@@ -1,7 +1,9 @@
-/* library.h - finding a shared library that may or may not be on this machine. driver.c and nvrtc.c look for theirs. */
+/* library.h - finding a shared library that may or may not be on this machine, and its functions. driver.c, nvrtc.c, cublas.c
+ * and cublaslt.c look for theirs. */
 #ifndef LAC_CUDA_LIBRARY_H
 #define LAC_CUDA_LIBRARY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct lac_library {
@@ -18,5 +20,16 @@ int lac_library_open(lac_library *library, const char *name, const char *const *
 /* Where the CUDA toolkit and Python packages keep libraries on this machine: fills patterns[] with globs that lie in
  * `buffer`, and returns how many. */
 size_t lac_library_folders(const char **patterns, size_t most, char *buffer, size_t buffer_size);
+
+/* A function of a library: its name there, and where its pointer lies in the caller's table of functions. */
+typedef struct lac_library_symbol {
+    const char *name;
+    size_t offset;
+    bool is_optional;
+} lac_library_symbol;
+
+/* Fills in the table with the functions of a list that a name of NULL ends; an optional one that is not there is NULL.
+ * Returns the name of the first one that is needed and not there, at which it stops, or NULL. */
+const char *lac_library_find(const lac_library *library, const lac_library_symbol *symbols, void *table);
 
 #endif

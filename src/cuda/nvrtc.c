@@ -2,7 +2,6 @@
  * own libnvrtc-builtins beside itself. */
 #include "cuda/nvrtc.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,16 +21,15 @@ static struct {
 } opened;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-#define SYMBOL(name)                                                                                                           \
+#define SYMBOL(symbol)                                                                                                         \
     {                                                                                                                          \
-#name, offsetof(lac_nvrtc, name)                                                                                       \
+        .name = #symbol, .offset = offsetof(lac_nvrtc, symbol)                                                                 \
     }
-static const struct {
-    const char *name;
-    size_t offset;
-} symbols[] = {SYMBOL(nvrtcVersion),        SYMBOL(nvrtcGetErrorString), SYMBOL(nvrtcCreateProgram),
-               SYMBOL(nvrtcCompileProgram), SYMBOL(nvrtcDestroyProgram), SYMBOL(nvrtcGetProgramLogSize),
-               SYMBOL(nvrtcGetProgramLog),  SYMBOL(nvrtcGetCUBINSize),   SYMBOL(nvrtcGetCUBIN)};
+static const lac_library_symbol symbols[] = {SYMBOL(nvrtcVersion),        SYMBOL(nvrtcGetErrorString),
+                                             SYMBOL(nvrtcCreateProgram),  SYMBOL(nvrtcCompileProgram),
+                                             SYMBOL(nvrtcDestroyProgram), SYMBOL(nvrtcGetProgramLogSize),
+                                             SYMBOL(nvrtcGetProgramLog),  SYMBOL(nvrtcGetCUBINSize),
+                                             SYMBOL(nvrtcGetCUBIN),       {.name = NULL}};
 
 /* The driver loads images of its own major version and of those before it, so its own is looked for first, then older ones;
  * newer ones last, which do for compiling ahead. Without a driver the newest will do. */
@@ -63,13 +61,10 @@ static void open_nvrtc(void)
                        "name it in LAC_NVRTC_LIBRARY");
         return;
     }
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; ++i) {
-        void *found = dlsym(opened.library.handle, symbols[i].name);
-        if (!found) {
-            snprintf(opened.note, sizeof opened.note, "%.300s has no %s: it is too old", opened.library.path, symbols[i].name);
-            return;
-        }
-        memcpy((char *)&opened.table + symbols[i].offset, &found, sizeof found);
+    const char *missing = lac_library_find(&opened.library, symbols, &opened.table);
+    if (missing) {
+        snprintf(opened.note, sizeof opened.note, "%.300s has no %s: it is too old", opened.library.path, missing);
+        return;
     }
     int major = 0, minor = 0;
     opened.table.nvrtcVersion(&major, &minor);
