@@ -18,7 +18,11 @@ typedef int (*gemv16_fn)(void *handle, int transpose, int m, int n, const float 
 
 static struct {
     void *library, *handle, *workspace;
+    int (*create)(void **handle);
     int (*destroy)(void *handle);
+    int (*set_stream)(void *handle, void *stream);
+    int (*set_workspace)(void *handle, void *workspace, size_t bytes);
+    int (*version)(void *handle, int *number);
     int (*gemm)(void *handle, int transpose_a, int transpose_b, int m, int n, int k, const void *alpha, const void *a,
                 int type_a, int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc,
                 int compute, int algorithm);
@@ -28,31 +32,39 @@ static struct {
     char info[48];
 } blas;
 
+#define FUNCTION(field, symbol)                                                                                                \
+    {                                                                                                                          \
+        .pointer = &blas.field, .name = "cublas" symbol                                                                        \
+    }
+#define OPTIONAL(field, symbol)                                                                                                \
+    {                                                                                                                          \
+        .pointer = &blas.field, .name = "cublas" symbol, .is_optional = 1                                                      \
+    }
+static const bench_function functions[] = {FUNCTION(create, "Create_v2"),
+                                           FUNCTION(destroy, "Destroy_v2"),
+                                           FUNCTION(set_stream, "SetStream_v2"),
+                                           FUNCTION(set_workspace, "SetWorkspace_v2"),
+                                           FUNCTION(version, "GetVersion_v2"),
+                                           FUNCTION(gemm, "GemmEx"),
+                                           FUNCTION(gemv, "Sgemv_v2"),
+                                           OPTIONAL(gemv_f16, "HSHgemvStridedBatched"),
+                                           OPTIONAL(gemv_bf16, "TSTgemvStridedBatched"),
+                                           {.name = NULL}};
+
 static const char *open_library(void *stream)
 {
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so", NULL};
     static char why[192];
-    int (*create)(void **), (*set_stream)(void *, void *), (*set_workspace)(void *, void *, size_t), (*version)(void *, int *);
     int number = 0;
-    if (!blas.library && !(blas.library = bench_library_open(names, why, sizeof why))) return why;
-    if (!bench_library_find(blas.library, "cublasCreate_v2", &create) ||
-        !bench_library_find(blas.library, "cublasDestroy_v2", &blas.destroy) ||
-        !bench_library_find(blas.library, "cublasSetStream_v2", &set_stream) ||
-        !bench_library_find(blas.library, "cublasSetWorkspace_v2", &set_workspace) ||
-        !bench_library_find(blas.library, "cublasGetVersion_v2", &version) ||
-        !bench_library_find(blas.library, "cublasGemmEx", &blas.gemm) ||
-        !bench_library_find(blas.library, "cublasSgemv_v2", &blas.gemv))
-        return "libcublas lacks a function that the benchmark needs: is it older than 11.2?";
-    bench_library_find(blas.library, "cublasHSHgemvStridedBatched", &blas.gemv_f16);
-    bench_library_find(blas.library, "cublasTSTgemvStridedBatched", &blas.gemv_bf16);
-    if (create(&blas.handle)) {
+    if (!blas.library && !(blas.library = bench_library_load(names, functions, why, sizeof why))) return why;
+    if (blas.create(&blas.handle)) {
         blas.handle = NULL;
         return "cublasCreate failed";
     }
     blas.workspace = bench_vendor_allocate(BENCH_VENDOR_WORKSPACE);
     /* The stream first: setting it resets the workspace. */
-    if (!blas.workspace || set_stream(blas.handle, stream) ||
-        set_workspace(blas.handle, blas.workspace, BENCH_VENDOR_WORKSPACE) || version(blas.handle, &number))
+    if (!blas.workspace || blas.set_stream(blas.handle, stream) ||
+        blas.set_workspace(blas.handle, blas.workspace, BENCH_VENDOR_WORKSPACE) || blas.version(blas.handle, &number))
         return "cuBLAS takes no stream or no workspace";
     snprintf(blas.info, sizeof blas.info, "cublas=%d.%d.%d", number / 10000, number / 100 % 100, number % 100);
     return NULL;

@@ -23,7 +23,9 @@ typedef struct heuristic_result {
 
 static struct {
     void *library, *handle, *workspace, *stream;
+    int (*create)(void **handle);
     int (*destroy)(void *handle);
+    size_t (*version)(void);
     int (*desc_create)(void **desc, int compute, int scale_type);
     int (*desc_set)(void *desc, int attribute, const void *value, size_t size);
     int (*desc_destroy)(void *desc);
@@ -40,43 +42,38 @@ static struct {
     char info[48];
 } lt;
 
-#define FUNCTION(field, name)                                                                                                  \
+#define FUNCTION(field, symbol)                                                                                                \
     {                                                                                                                          \
-        &lt.field, name                                                                                                        \
+        .pointer = &lt.field, .name = symbol                                                                                   \
     }
-static const struct {
-    void *field;
-    const char *name;
-} functions[] = {FUNCTION(destroy, "cublasLtDestroy"),
-                 FUNCTION(desc_create, "cublasLtMatmulDescCreate"),
-                 FUNCTION(desc_set, "cublasLtMatmulDescSetAttribute"),
-                 FUNCTION(desc_destroy, "cublasLtMatmulDescDestroy"),
-                 FUNCTION(layout_create, "cublasLtMatrixLayoutCreate"),
-                 FUNCTION(layout_destroy, "cublasLtMatrixLayoutDestroy"),
-                 FUNCTION(preference_create, "cublasLtMatmulPreferenceCreate"),
-                 FUNCTION(preference_set, "cublasLtMatmulPreferenceSetAttribute"),
-                 FUNCTION(preference_destroy, "cublasLtMatmulPreferenceDestroy"),
-                 FUNCTION(heuristic, "cublasLtMatmulAlgoGetHeuristic"),
-                 FUNCTION(matmul, "cublasLtMatmul")};
+static const bench_function functions[] = {FUNCTION(destroy, "cublasLtDestroy"),
+                                           FUNCTION(desc_create, "cublasLtMatmulDescCreate"),
+                                           FUNCTION(desc_set, "cublasLtMatmulDescSetAttribute"),
+                                           FUNCTION(desc_destroy, "cublasLtMatmulDescDestroy"),
+                                           FUNCTION(layout_create, "cublasLtMatrixLayoutCreate"),
+                                           FUNCTION(layout_destroy, "cublasLtMatrixLayoutDestroy"),
+                                           FUNCTION(preference_create, "cublasLtMatmulPreferenceCreate"),
+                                           FUNCTION(preference_set, "cublasLtMatmulPreferenceSetAttribute"),
+                                           FUNCTION(preference_destroy, "cublasLtMatmulPreferenceDestroy"),
+                                           FUNCTION(heuristic, "cublasLtMatmulAlgoGetHeuristic"),
+                                           FUNCTION(matmul, "cublasLtMatmul"),
+                                           FUNCTION(create, "cublasLtCreate"),
+                                           FUNCTION(version, "cublasLtGetVersion"),
+                                           {.name = NULL}};
 
 static const char *open_library(void *stream)
 {
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so", NULL};
     static char why[192];
-    int (*create)(void **);
-    size_t (*version)(void);
-    if (!lt.library && !(lt.library = bench_library_open(names, why, sizeof why))) return why;
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        if (!bench_library_find(lt.library, functions[i].name, functions[i].field))
-            return "libcublasLt lacks a function that the benchmark needs: is it older than 11.0?";
-    if (!bench_library_find(lt.library, "cublasLtCreate", &create) || create(&lt.handle)) {
+    if (!lt.library && !(lt.library = bench_library_load(names, functions, why, sizeof why))) return why;
+    if (lt.create(&lt.handle)) {
         lt.handle = NULL;
         return "cublasLtCreate failed";
     }
     lt.stream = stream;
     lt.workspace = bench_vendor_allocate(BENCH_VENDOR_WORKSPACE);
     if (!lt.workspace) return "there is no device memory for its workspace";
-    size_t number = bench_library_find(lt.library, "cublasLtGetVersion", &version) ? version() : 0;
+    size_t number = lt.version();
     snprintf(lt.info, sizeof lt.info, "cublaslt=%zu.%zu.%zu", number / 10000, number / 100 % 100, number % 100);
     return NULL;
 }

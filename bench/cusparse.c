@@ -12,7 +12,10 @@ enum { ORDER_COL = 1, ORDER_ROW = 2, OP_N = 0, INDEX_32 = 2, BASE_ZERO = 0, ALG_
 
 static struct {
     void *library, *handle;
+    int (*create)(void **handle);
     int (*destroy)(void *handle);
+    int (*set_stream)(void *handle, void *stream);
+    int (*version)(void *handle, int *number);
     int (*csr_create)(void **matrix, int64_t rows, int64_t cols, int64_t kept, void *offsets, void *columns, void *values,
                       int offset_type, int column_type, int base, int type);
     int (*csr_destroy)(void *matrix);
@@ -26,39 +29,34 @@ static struct {
     char info[48];
 } sparse;
 
-#define FUNCTION(field, name)                                                                                                  \
+#define FUNCTION(field, symbol)                                                                                                \
     {                                                                                                                          \
-        &sparse.field, "cusparse" name                                                                                         \
+        .pointer = &sparse.field, .name = "cusparse" symbol                                                                    \
     }
-static const struct {
-    void *field;
-    const char *name;
-} functions[] = {FUNCTION(destroy, "Destroy"),
-                 FUNCTION(csr_create, "CreateCsr"),
-                 FUNCTION(csr_destroy, "DestroySpMat"),
-                 FUNCTION(dense_create, "CreateDnMat"),
-                 FUNCTION(dense_set, "DnMatSetValues"),
-                 FUNCTION(dense_destroy, "DestroyDnMat"),
-                 FUNCTION(buffer_size, "SpMM_bufferSize"),
-                 FUNCTION(multiply, "SpMM")};
+static const bench_function functions[] = {FUNCTION(destroy, "Destroy"),
+                                           FUNCTION(csr_create, "CreateCsr"),
+                                           FUNCTION(csr_destroy, "DestroySpMat"),
+                                           FUNCTION(dense_create, "CreateDnMat"),
+                                           FUNCTION(dense_set, "DnMatSetValues"),
+                                           FUNCTION(dense_destroy, "DestroyDnMat"),
+                                           FUNCTION(buffer_size, "SpMM_bufferSize"),
+                                           FUNCTION(multiply, "SpMM"),
+                                           FUNCTION(create, "Create"),
+                                           FUNCTION(set_stream, "SetStream"),
+                                           FUNCTION(version, "GetVersion"),
+                                           {.name = NULL}};
 
 static const char *open_library(void *stream)
 {
     static const char *const names[] = {"libcusparse.so.12", "libcusparse.so.11", "libcusparse.so", NULL};
     static char why[192];
-    int (*create)(void **), (*set_stream)(void *, void *), (*version)(void *, int *);
     int number = 0;
-    if (!sparse.library && !(sparse.library = bench_library_open(names, why, sizeof why))) return why;
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        if (!bench_library_find(sparse.library, functions[i].name, functions[i].field))
-            return "libcusparse lacks a function that the benchmark needs";
-    if (!bench_library_find(sparse.library, "cusparseCreate", &create) ||
-        !bench_library_find(sparse.library, "cusparseSetStream", &set_stream) ||
-        !bench_library_find(sparse.library, "cusparseGetVersion", &version) || create(&sparse.handle)) {
+    if (!sparse.library && !(sparse.library = bench_library_load(names, functions, why, sizeof why))) return why;
+    if (sparse.create(&sparse.handle)) {
         sparse.handle = NULL;
         return "cusparseCreate failed";
     }
-    if (set_stream(sparse.handle, stream) || version(sparse.handle, &number)) return "cuSPARSE takes no stream";
+    if (sparse.set_stream(sparse.handle, stream) || sparse.version(sparse.handle, &number)) return "cuSPARSE takes no stream";
     snprintf(sparse.info, sizeof sparse.info, "cusparse=%d.%d.%d", number / 1000, number / 100 % 10, number % 100);
     return NULL;
 }

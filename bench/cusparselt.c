@@ -19,7 +19,9 @@ static struct {
     void *library, *stream, *workspace;
     opaque handle;
     int is_open;
+    int (*init)(opaque *handle);
     int (*destroy)(const opaque *handle);
+    int (*version)(const opaque *handle, int *number);
     int (*dense_init)(const opaque *handle, opaque *matrix, int64_t rows, int64_t cols, int64_t ld, uint32_t alignment,
                       int type, int order);
     int (*structured_init)(const opaque *handle, opaque *matrix, int64_t rows, int64_t cols, int64_t ld, uint32_t alignment,
@@ -40,43 +42,37 @@ static struct {
     char info[48];
 } lt;
 
-#define FUNCTION(field, name)                                                                                                  \
+#define FUNCTION(field, symbol)                                                                                                \
     {                                                                                                                          \
-        &lt.field, "cusparseLt" name                                                                                           \
+        .pointer = &lt.field, .name = "cusparseLt" symbol                                                                      \
     }
-static const struct {
-    void *field;
-    const char *name;
-} functions[] = {FUNCTION(destroy, "Destroy"),
-                 FUNCTION(dense_init, "DenseDescriptorInit"),
-                 FUNCTION(structured_init, "StructuredDescriptorInit"),
-                 FUNCTION(matrix_destroy, "MatDescriptorDestroy"),
-                 FUNCTION(matmul_init, "MatmulDescriptorInit"),
-                 FUNCTION(selection_init, "MatmulAlgSelectionInit"),
-                 FUNCTION(plan_init, "MatmulPlanInit"),
-                 FUNCTION(plan_destroy, "MatmulPlanDestroy"),
-                 FUNCTION(workspace_size, "MatmulGetWorkspace"),
-                 FUNCTION(compressed_size, "SpMMACompressedSize"),
-                 FUNCTION(compress, "SpMMACompress"),
-                 FUNCTION(matmul, "Matmul"),
-                 FUNCTION(search, "MatmulSearch")};
+static const bench_function functions[] = {FUNCTION(destroy, "Destroy"),
+                                           FUNCTION(dense_init, "DenseDescriptorInit"),
+                                           FUNCTION(structured_init, "StructuredDescriptorInit"),
+                                           FUNCTION(matrix_destroy, "MatDescriptorDestroy"),
+                                           FUNCTION(matmul_init, "MatmulDescriptorInit"),
+                                           FUNCTION(selection_init, "MatmulAlgSelectionInit"),
+                                           FUNCTION(plan_init, "MatmulPlanInit"),
+                                           FUNCTION(plan_destroy, "MatmulPlanDestroy"),
+                                           FUNCTION(workspace_size, "MatmulGetWorkspace"),
+                                           FUNCTION(compressed_size, "SpMMACompressedSize"),
+                                           FUNCTION(compress, "SpMMACompress"),
+                                           FUNCTION(matmul, "Matmul"),
+                                           FUNCTION(search, "MatmulSearch"),
+                                           FUNCTION(init, "Init"),
+                                           FUNCTION(version, "GetVersion"),
+                                           {.name = NULL}};
 
 static const char *open_library(void *stream)
 {
     static const char *const names[] = {"libcusparseLt.so.0", "libcusparseLt.so", NULL};
     static char why[192];
-    int (*init)(opaque *), (*version)(const opaque *, int *);
     int number = 0;
-    if (!lt.library && !(lt.library = bench_library_open(names, why, sizeof why))) return why;
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        if (!bench_library_find(lt.library, functions[i].name, functions[i].field))
-            return "libcusparseLt lacks a function that the benchmark needs";
-    if (!bench_library_find(lt.library, "cusparseLtInit", &init) ||
-        !bench_library_find(lt.library, "cusparseLtGetVersion", &version) || init(&lt.handle))
-        return "cusparseLtInit failed";
+    if (!lt.library && !(lt.library = bench_library_load(names, functions, why, sizeof why))) return why;
+    if (lt.init(&lt.handle)) return "cusparseLtInit failed";
     lt.is_open = 1;
     lt.stream = stream;
-    if (version(&lt.handle, &number)) return "it does not tell its version";
+    if (lt.version(&lt.handle, &number)) return "it does not tell its version";
     /* Before 0.5 plans were made with other arguments. */
     if (number < 500) return "it is older than 0.5";
     lt.workspace = bench_vendor_allocate(BENCH_VENDOR_WORKSPACE);

@@ -1,4 +1,4 @@
-/* library.c - the search behind library.h. cuda_driver.c, nvml.c and the baselines of a GPU call it. */
+/* library.c - the search behind library.h. cuda_driver.c, nvml.c, peer.c and the baselines call it. */
 #include "library.h"
 
 #include <dlfcn.h>
@@ -9,11 +9,15 @@
 
 enum { PATH_SIZE = 1024 };
 
-int bench_library_find(void *library, const char *name, void *function)
+const char *bench_library_find(void *library, const bench_function *functions)
 {
-    void *symbol = dlsym(library, name);
-    memcpy(function, &symbol, sizeof symbol);
-    return symbol != NULL;
+    for (; functions->name; functions++) {
+        void *found = dlsym(library, functions->name);
+        if (!found && !functions->is_optional) return functions->name;
+        /* ISO C has no cast from an object's pointer to a function's; POSIX promises that this copy is one. */
+        memcpy(functions->pointer, &found, sizeof found);
+    }
+    return NULL;
 }
 
 /* In one folder, which may hold wildcards. */
@@ -62,5 +66,14 @@ void *bench_library_open(const char *const *names, char *why, size_t why_size)
         if (library) return library;
     }
     snprintf(why, why_size, "%s was not found; name its folder in LAC_CUDA_LIBRARIES", *names);
+    return NULL;
+}
+
+void *bench_library_load(const char *const *names, const bench_function *functions, char *why, size_t why_size)
+{
+    void *library = bench_library_open(names, why, why_size);
+    const char *missing = library ? bench_library_find(library, functions) : NULL;
+    if (!missing) return library;
+    snprintf(why, why_size, "%.*s has no %s: it is too old", (int)strcspn(*names, "."), *names, missing);
     return NULL;
 }

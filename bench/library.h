@@ -1,4 +1,4 @@
-/* library.h - finds a vendor's library at run time, so that building needs none of them. */
+/* library.h - finds a vendor's library and its functions at run time, so that building needs none of them. */
 #ifndef LACUNA_BENCH_LIBRARY_H
 #define LACUNA_BENCH_LIBRARY_H
 
@@ -9,7 +9,18 @@
  * bring CUDA along (those of the python3 that is first in PATH, or of the user). NULL: nowhere, and `why` says so. */
 void *bench_library_open(const char *const *names, char *why, size_t why_size);
 
-/* Fills the pointer to a function at `function`; 0 when the library has none of that name. */
-int bench_library_find(void *library, const char *name, void *function);
+/* A function of a library: the caller's pointer to it, and its name there. */
+typedef struct bench_function {
+    void *pointer;
+    const char *name;
+    int is_optional;
+} bench_function;
+
+/* Fills in the pointers of a list that a name of NULL ends; an optional one that is not there becomes NULL. Returns the name
+ * of the first one that is needed and not there, at which it stops, or NULL. */
+const char *bench_library_find(void *library, const bench_function *functions);
+
+/* Opens a library as above and finds its functions. NULL: there is none, or it lacks one of them, and `why` says so. */
+void *bench_library_load(const char *const *names, const bench_function *functions, char *why, size_t why_size);
 
 #endif

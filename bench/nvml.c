@@ -23,6 +23,9 @@ typedef struct field_value {
 static struct {
     void *device;
     char driver[80];
+    int (*init)(void);
+    int (*find)(const char *bus, void **device);
+    int (*version)(char *text, unsigned size);
     int (*clock)(void *device, int which, unsigned *mhz);
     int (*power)(void *device, unsigned *milliwatts);
     int (*fields)(void *device, int count, field_value *values); /* NULL: an old driver's */
@@ -32,24 +35,31 @@ static struct {
     int looks;
 } nvml;
 
+#define FUNCTION(field, symbol)                                                                                                \
+    {                                                                                                                          \
+        .pointer = &nvml.field, .name = "nvml" symbol                                                                          \
+    }
+#define OPTIONAL(field, symbol)                                                                                                \
+    {                                                                                                                          \
+        .pointer = &nvml.field, .name = "nvml" symbol, .is_optional = 1                                                        \
+    }
+static const bench_function functions[] = {FUNCTION(init, "Init_v2"),
+                                           FUNCTION(find, "DeviceGetHandleByPciBusId_v2"),
+                                           FUNCTION(version, "SystemGetDriverVersion"),
+                                           FUNCTION(clock, "DeviceGetClockInfo"),
+                                           FUNCTION(power, "DeviceGetPowerUsage"),
+                                           FUNCTION(power_limit, "DeviceGetEnforcedPowerLimit"),
+                                           FUNCTION(temperature, "DeviceGetTemperature"),
+                                           OPTIONAL(fields, "DeviceGetFieldValues"),
+                                           {.name = NULL}};
+
 int bench_nvml_open(const char *bus)
 {
     static const char *const names[] = {"libnvidia-ml.so.1", "libnvidia-ml.so", NULL};
     char why[128];
-    int (*init)(void), (*find)(const char *, void **), (*version)(char *, unsigned);
-    void *library = bench_library_open(names, why, sizeof why);
-    if (!library || !bench_library_find(library, "nvmlInit_v2", &init) ||
-        !bench_library_find(library, "nvmlDeviceGetHandleByPciBusId_v2", &find) ||
-        !bench_library_find(library, "nvmlSystemGetDriverVersion", &version) ||
-        !bench_library_find(library, "nvmlDeviceGetClockInfo", &nvml.clock) ||
-        !bench_library_find(library, "nvmlDeviceGetPowerUsage", &nvml.power) ||
-        !bench_library_find(library, "nvmlDeviceGetEnforcedPowerLimit", &nvml.power_limit) ||
-        !bench_library_find(library, "nvmlDeviceGetTemperature", &nvml.temperature))
-        return -1;
-    if (!bench_library_find(library, "nvmlDeviceGetFieldValues", &nvml.fields)) nvml.fields = NULL;
-    if (init()) return -1;
-    if (version(nvml.driver, sizeof nvml.driver)) nvml.driver[0] = 0;
-    if (find(bus, &nvml.device)) nvml.device = NULL;
+    if (!bench_library_load(names, functions, why, sizeof why) || nvml.init()) return -1;
+    if (nvml.version(nvml.driver, sizeof nvml.driver)) nvml.driver[0] = 0;
+    if (nvml.find(bus, &nvml.device)) nvml.device = NULL;
     return nvml.device ? 0 : -1;
 }
 

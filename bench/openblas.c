@@ -7,7 +7,8 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "library.h"
 
 /* The numbers of the CBLAS interface. */
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };
@@ -46,22 +47,20 @@ static void *open_library(char *why, size_t why_size)
     return NULL;
 }
 
-/* ISO C has no conversion from an object pointer to a function pointer; POSIX promises that this copy is one. */
-static int find(void *library, const char *name, void *function)
+static void describe(bench_openblas *blas, int threads)
 {
-    void *symbol = dlsym(library, name);
-    memcpy(function, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
-
-static void describe(bench_openblas *blas, int (*get_threads)(void), const char *layer)
-{
-    char *(*get_config)(void), *(*get_core)(void);
-    char version[32] = "unknown";
-    if (find(blas->library, "openblas_get_config", &get_config)) sscanf(get_config(), "OpenBLAS %31s", version);
-    const char *core = find(blas->library, "openblas_get_corename", &get_core) ? get_core() : "unknown";
+    static const char *const layers[] = {"sequential", "pthread", "openmp"};
+    char *(*get_config)(void), *(*get_core)(void), version[32] = "unknown";
+    int (*get_parallel)(void);
+    const bench_function functions[] = {{.pointer = &get_config, .name = "openblas_get_config", .is_optional = 1},
+                                        {.pointer = &get_core, .name = "openblas_get_corename", .is_optional = 1},
+                                        {.pointer = &get_parallel, .name = "openblas_get_parallel", .is_optional = 1},
+                                        {.name = NULL}};
+    bench_library_find(blas->library, functions);
+    if (get_config) sscanf(get_config(), "OpenBLAS %31s", version);
+    int layer = get_parallel ? get_parallel() : 1;
     snprintf(blas->info, sizeof blas->info, "openblas=%s; openblas_core=%s; openblas_layer=%s; openblas_threads=%d", version,
-             core, layer, get_threads());
+             get_core ? get_core() : "unknown", layers[layer == 1 || layer == 2 ? layer : 0], threads);
 }
 
 /* The build on plain threads: 2^22 ticks, about 2 ms, so that its threads stay awake between the calls of a turn, and others
@@ -83,12 +82,15 @@ bench_openblas *bench_openblas_open(int threads, char *why, size_t why_size)
         return NULL;
     }
     void (*set_threads)(int);
-    int (*get_threads)(void), (*get_parallel)(void);
-    if (!find(blas->library, "cblas_sgemm", &blas->sgemm) || !find(blas->library, "cblas_sgemv", &blas->sgemv) ||
-        !find(blas->library, "openblas_set_num_threads", &set_threads) ||
-        !find(blas->library, "openblas_get_num_threads", &get_threads)) {
-        snprintf(why, why_size,
-                 "the library found lacks cblas_sgemm, cblas_sgemv or openblas_set_num_threads: is it OpenBLAS?");
+    int (*get_threads)(void);
+    const bench_function functions[] = {{.pointer = &blas->sgemm, .name = "cblas_sgemm"},
+                                        {.pointer = &blas->sgemv, .name = "cblas_sgemv"},
+                                        {.pointer = &set_threads, .name = "openblas_set_num_threads"},
+                                        {.pointer = &get_threads, .name = "openblas_get_num_threads"},
+                                        {.name = NULL}};
+    const char *missing = bench_library_find(blas->library, functions);
+    if (missing) {
+        snprintf(why, why_size, "the library found has no %s: is it OpenBLAS?", missing);
         bench_openblas_close(blas);
         return NULL;
     }
@@ -99,8 +101,7 @@ bench_openblas *bench_openblas_open(int threads, char *why, size_t why_size)
         bench_openblas_close(blas);
         return NULL;
     }
-    int parallel = find(blas->library, "openblas_get_parallel", &get_parallel) ? get_parallel() : 1;
-    describe(blas, get_threads, parallel == 2 ? "openmp" : parallel == 1 ? "pthread" : "sequential");
+    describe(blas, threads);
     return blas;
 }
 

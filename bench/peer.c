@@ -3,14 +3,7 @@
 #include <string.h>
 
 #include "harness.h"
-
-static int find(void *library, const char *name, void *function, char *why, size_t why_size)
-{
-    void *symbol = dlsym(library, name);
-    memcpy(function, &symbol, sizeof symbol);
-    if (!symbol) snprintf(why, why_size, "it has no function '%s'; bench/peer.h lists what a peer must have", name);
-    return symbol != NULL;
-}
+#include "library.h"
 
 int bench_peer_open(bench_peer *peer, const char *path, char *why, size_t why_size)
 {
@@ -25,11 +18,16 @@ int bench_peer_open(bench_peer *peer, const char *path, char *why, size_t why_si
     int (*version)(void);
     const char *(*name)(void);
     bench_peer found;
-    if (!find(library, "lac_peer_version", &version, why, why_size) || !find(library, "lac_peer_name", &name, why, why_size) ||
-        !find(library, "lac_peer_layout", &found.layout, why, why_size) ||
-        !find(library, "lac_peer_prepare", &found.prepare, why, why_size) ||
-        !find(library, "lac_peer_run", &found.run, why, why_size) ||
-        !find(library, "lac_peer_release", &found.release, why, why_size)) {
+    const bench_function functions[] = {{.pointer = &version, .name = "lac_peer_version"},
+                                        {.pointer = &name, .name = "lac_peer_name"},
+                                        {.pointer = &found.layout, .name = "lac_peer_layout"},
+                                        {.pointer = &found.prepare, .name = "lac_peer_prepare"},
+                                        {.pointer = &found.run, .name = "lac_peer_run"},
+                                        {.pointer = &found.release, .name = "lac_peer_release"},
+                                        {.name = NULL}};
+    const char *missing = bench_library_find(library, functions);
+    if (missing) {
+        snprintf(why, why_size, "it has no function '%s'; bench/peer.h lists what a peer must have", missing);
         dlclose(library);
         return -1;
     }
