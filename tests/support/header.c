@@ -11,20 +11,10 @@ enum { MOST_FUNCTIONS = 256, LONGEST_NAME = 64, LONGEST_HEADER = 1 << 20 };
 static char marked[MOST_FUNCTIONS][LONGEST_NAME];
 static int marked_count;
 
-/* This file lies in <source>/tests/support/. */
 const char *test_source_path(const char *name)
 {
     static char path[4096];
-    snprintf(path, sizeof path, "%s", __FILE__);
-    for (int up = 0; up < 3; up++) {
-        char *slash = strrchr(path, '/');
-        if (slash)
-            *slash = '\0';
-        else
-            snprintf(path, sizeof path, "."); /* compiled by a relative path, from the source's root */
-    }
-    size_t length = strlen(path);
-    snprintf(path + length, sizeof path - length, "/%s", name);
+    snprintf(path, sizeof path, "%s/%s", TEST_SOURCE_FOLDER, name);
     return path;
 }
 
