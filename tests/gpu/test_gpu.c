@@ -5,6 +5,7 @@
  *     LAC_TEST_GPU_ROWS=30           at most so many rows of a kernel; 160 unless said, which covers all pairs
  *     LAC_TEST_GPU_SHAPES=2          so many shapes of each row; 2 unless said
  *     LAC_TEST_GPU_SECONDS=60        begin no row after so long; rows of all kernels come in turns
+ *     LAC_TEST_GPU_ROW_SECONDS=60    a row that goes on for longer has failed; 60 unless said
  *     LAC_TEST_GPU_TIMES=FILE.csv    the host's times go there too
  *     LAC_TEST_GPU_RESULTS=FILE.csv  a line for each row goes there: passed, failed or left out, and its seconds
  *     LAC_TEST_GPU_KERNEL=cuda_f32   only kernels whose names begin so
@@ -141,8 +142,8 @@ int main(void)
            info.vector_unit, list.kernels, list.count, list.programs, shapes, workers);
     fflush(NULL);
     if (workers > 0 && !getenv("LAC_TEST_GPU_CASE") && !getenv("LAC_TEST_GPU_SECONDS")) compile_ahead(target_of(&info), shapes);
-    results = gpu_workers_run(&list, shapes, workers, getenv("LAC_TEST_GPU_CASE"), number_of("LAC_TEST_GPU_SECONDS", 0),
-                              getenv("LAC_TEST_GPU_RESULTS"));
+    gpu_limits limits = {number_of("LAC_TEST_GPU_SECONDS", 0), number_of("LAC_TEST_GPU_ROW_SECONDS", 60)};
+    results = gpu_workers_run(&list, shapes, workers, getenv("LAC_TEST_GPU_CASE"), &limits, getenv("LAC_TEST_GPU_RESULTS"));
     printf("%d of %d rows passed, %d failed, in %.1f s\n", results.done, list.count, results.failed, results.seconds);
     fflush(NULL);
     const struct CMUnitTest cases[] = {cmocka_unit_test(every_kernel_passes_its_cases)};

@@ -4,6 +4,7 @@
 
 #include "cuda/state.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -15,8 +16,9 @@ enum { MOST_WORKERS = 64, MOST_FAILURES = 20 };
 /* What the processes share. */
 typedef struct board {
     atomic_int next, taken, done;
-    double deadline;                  /* 0: none */
-    atomic_int current[MOST_WORKERS]; /* the row that a worker has under way; -1: none */
+    double deadline;                    /* 0: none */
+    atomic_int current[MOST_WORKERS];   /* the row that a worker has under way; -1: none */
+    _Atomic double since[MOST_WORKERS]; /* when it began that row */
     lac_device_info info;
     int found;
     struct {
@@ -86,10 +88,11 @@ static void work(board *b, const gpu_list *list, int shapes, int self, const cha
         snprintf(name, sizeof name, "%s:%d", row->kernel, row->index);
         if (only && strcmp(only, name) != 0) continue;
         if (b->deadline > 0 && now() > b->deadline) break;
+        double begin = now();
         atomic_fetch_add(&b->taken, 1);
+        atomic_store(&b->since[self], begin);
         atomic_store(&b->current[self], i);
         atomic_store(&b->row[i].state, ROW_BEGUN);
-        double begin = now();
         gpu_row_run(device, row, shapes);
         b->row[i].seconds = (float)(now() - begin);
         atomic_store(&b->row[i].state, ROW_PASSED);
@@ -262,8 +265,21 @@ static void store_results(const board *b, const gpu_list *list, const char *path
     fclose(file);
 }
 
-/* Waits for the next process that ends; every few seconds it tells how far the rows are. */
-static pid_t wait_telling(const board *b, const gpu_list *list, double begin, double *told, int *status)
+/* A kernel that never ends is a failed row, not a test that never ends: its process is ended, and told of as others are. */
+static void end_stuck(const board *b, const gpu_list *list, pid_t children[], int workers, double row_seconds)
+{
+    for (int i = 0; i < workers; ++i) {
+        int at = atomic_load(&b->current[i]);
+        if (!children[i] || at < 0 || now() - atomic_load(&b->since[i]) < row_seconds) continue;
+        fprintf(stderr, "%s:%d goes on for more than %.0f s; its process is ended\n", list->rows[at].kernel,
+                list->rows[at].index, row_seconds);
+        kill(children[i], SIGKILL);
+    }
+}
+
+/* Waits for the next process that ends; every few seconds it tells how far the rows are and looks for those that are stuck. */
+static pid_t wait_telling(const board *b, const gpu_list *list, pid_t children[], int workers, const gpu_limits *limits,
+                          double begin, double *told, int *status)
 {
     enum { EVERY_SECONDS = 10 };
     pid_t ended;
@@ -271,26 +287,27 @@ static pid_t wait_telling(const board *b, const gpu_list *list, double begin, do
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         if (now() - *told < EVERY_SECONDS) continue;
         *told = now();
+        end_stuck(b, list, children, workers, limits->row_seconds);
         printf("  %d of %d rows after %.0f s\n", atomic_load(&b->done), list->count, *told - begin);
         fflush(stdout);
     }
     return ended;
 }
 
-gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, int seconds,
+gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, const gpu_limits *limits,
                             const char *results_file)
 {
     board *b = board_make(list->count);
     gpu_results results = {0};
     double begin = now(), told = begin;
-    if (seconds > 0) b->deadline = begin + seconds;
+    if (limits->seconds > 0) b->deadline = begin + limits->seconds;
     pid_t children[MOST_WORKERS] = {0};
     if (workers > MOST_WORKERS) workers = MOST_WORKERS;
     if (workers == 0) work(b, list, shapes, 0, only);
     for (int i = 0; i < workers; ++i) children[i] = start(b, list, shapes, i, only);
     for (int running = workers; running > 0;) {
         int status = 0, self = 0;
-        pid_t ended = wait_telling(b, list, begin, &told, &status);
+        pid_t ended = wait_telling(b, list, children, workers, limits, begin, &told, &status);
         if (ended < 0) break;
         while (self < workers && children[self] != ended) ++self;
         if (self == workers) continue;

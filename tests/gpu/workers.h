@@ -29,9 +29,14 @@ gpu_compiled gpu_workers_compile(const gpu_list *list, const char *arch, int sha
 /* Calls `one` with 0, 1, 2 ... in several processes until it says that there is no more. What they do must outlive them. */
 void gpu_workers_each(bool (*one)(int index), int processes);
 
-/* Runs all rows in `workers` processes; in this one when that is 0. `only` is "KERNEL:ROW", or NULL for all. After `seconds`,
- * unless that is 0, no row is begun any more. Tells every few seconds how far it is, and at the end how many rows of each kernel
+typedef struct gpu_limits {
+    int seconds;        /* no row is begun after so long; 0: no limit                          */
+    double row_seconds; /* a row that goes on for longer has failed, and its process is ended */
+} gpu_limits;
+
+/* Runs all rows in `workers` processes; in this one, without a limit for a row, when that is 0. `only` is "KERNEL:ROW", or NULL for all. Tells every few seconds how far it is, and at the end how many rows of each kernel
  * passed. `results` is a CSV file with a line for each row, or NULL. */
-gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, int seconds, const char *results);
+gpu_results gpu_workers_run(const gpu_list *list, int shapes, int workers, const char *only, const gpu_limits *limits,
+                            const char *results);
 
 #endif
