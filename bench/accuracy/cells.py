@@ -1,6 +1,7 @@
 """cells.py - what the accuracy tables compare: patterns x methods, each pruned by the `lacuna` command in a process of its own."""
 
 import concurrent.futures
+import csv
 import json
 import os
 import struct
@@ -55,6 +56,26 @@ def all_cells(methods=METHODS):
             if family in PERMUTED:
                 cells += [Cell(family, zeros, pattern, m, PERMUTED[family]) for m in ("magnitude", "obs") if m in methods]
     return cells
+
+
+def in_turn(cells):
+    """The cells in an order in which those that take long (fisher) begin early, each beside three quick ones."""
+    slow = [cell for cell in cells if cell.method == "fisher"]
+    quick = [cell for cell in cells if cell.method != "fisher"]
+    mixed = []
+    while slow or quick:
+        mixed += slow[:1] + quick[:3]
+        slow, quick = slow[1:], quick[3:]
+    return mixed
+
+
+def finished(path, needed):
+    """The rows of an earlier table (the header apart) that have all of the columns `needed`, and what they are of."""
+    if not os.path.exists(path):
+        return [], set()
+    with open(path, newline="") as file:
+        rows = [row for row in csv.DictReader(file) if all(row[column] for column in needed)]
+    return [list(row.values()) for row in rows], {(row["pattern"], row["method"], row["permute"]) for row in rows}
 
 
 def prune(lacuna, model, calibration, include, out, cell):

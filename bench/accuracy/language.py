@@ -1,7 +1,7 @@
 """language.py - a small language model, trained, pruned in every way, and tuned again: what each pattern and method costs.
 
     language.py train --text FILE --model OUT.safetensors [--seconds 60]
-    language.py table --text FILE --model IN.safetensors --lacuna PROGRAM --csv OUT.csv [--steps 200] [--limit SECONDS]
+    language.py table --text FILE --model IN.safetensors --lacuna PROGRAM --csv OUT.csv [--steps 200] [--limit SECONDS] [--resume]
 
 A transformer over bytes, 4.7 million weights in 36 matrices. `table` collects inputs and gradients of every matrix from
 training text, prunes them by `lacuna prune` as cells.py lists (many processes side by side), and measures the loss on text
@@ -180,6 +180,9 @@ def train(args):
         torch.cuda.synchronize()
     steps = max(50, int(args.seconds / ((time.time() - begin) / 30)))
     trainer.run(rates_for(steps, 2e-3, min(200, steps // 5)), seed=2)
+    with torch.no_grad():  # eleven bits are enough, and the file packs well
+        for weight in model.parameters():
+            weight.copy_(weight.half().float())
     loss = text.held_out_loss(model)
     collect.write_safetensors(args.model, dict(model.state_dict()))
     print("%d steps, %.0f s: %.4f bits per byte on text held out" % (steps, time.time() - begin, loss), flush=True)
@@ -202,6 +205,10 @@ def table(args):
     model = Model().to(DEVICE)
     load(model, args.model)
     dense = text.held_out_loss(model)
+    begin = time.time()
+    folder = tempfile.TemporaryDirectory()
+    calibration = calibrate(model, text, folder.name)  # before the trainer, whose graph keeps the gradients' places
+    print("calibration: %.0f s" % (time.time() - begin), flush=True)
     state = {name: value.clone() for name, value in model.state_dict().items()}
     trainer = Trainer(model, text)
     rates = rates_for(args.steps, 5e-4, max(1, args.steps // 10))
@@ -218,17 +225,15 @@ def table(args):
     trainer.run(rates, seed=3)
     longer = text.held_out_loss(model)  # what the same steps give without pruning
     put(None)
-    rows = []
+    rows, known = table_cells.finished(args.csv, ("pruned_loss", "tuned_loss")) if args.resume else ([], set())
     chosen = [cell for cell in table_cells.all_cells() if not args.only or cell.pattern in args.only]
-    begin = time.time()
-    with tempfile.TemporaryDirectory() as folder, open(args.csv, "w", newline="") as file:
-        calibration = calibrate(model, text, folder)
-        print("calibration: %.0f s" % (time.time() - begin), flush=True)
+    chosen = table_cells.in_turn([cell for cell in chosen if (cell.pattern, cell.method, cell.permute) not in known])
+    with folder, open(args.csv, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow("model,weights,family,zeros,pattern,method,permute,density,dense_loss,dense_tuned_loss,pruned_loss,tuned_loss,tuning_steps,commit,device".split(","))
-        chosen.sort(key=lambda cell: -table_cells.METHODS.index(cell.method) - (4 if cell.permute else 0))
+        writer.writerows(rows)
         failed = 0
-        for cell, path, error in table_cells.pruned(args.lacuna, args.model, calibration, ["blocks.*.weight"], folder, chosen, args.workers):
+        for cell, path, error in table_cells.pruned(args.lacuna, args.model, calibration, ["blocks.*.weight"], folder.name, chosen, args.workers):
             if error:
                 failed += 1
                 print("%s: %s" % (cell, error), flush=True)
@@ -262,6 +267,7 @@ def main():
     options.add_argument("--steps", type=int, default=200, help="of tuning after pruning")
     options.add_argument("--limit", type=float, default=1e9, help="no tuning after so many seconds")
     options.add_argument("--workers", type=int, default=os.cpu_count())
+    options.add_argument("--resume", action="store_true", help="keep the rows of CSV that are whole, and make the others")
     options.add_argument("--only", action="append", default=[], metavar="PATTERN")
     options.add_argument("--commit", default="")
     args = options.parse_args()

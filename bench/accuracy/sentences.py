@@ -1,6 +1,6 @@
 """sentences.py - a real model pruned in every way: how far the embeddings of all-MiniLM-L6-v2 move, and what a search finds.
 
-    sentences.py --model DIR --text FILE --lacuna PROGRAM --csv OUT.csv [--workers N]
+    sentences.py --model DIR --text FILE --lacuna PROGRAM --csv OUT.csv [--workers N] [--resume]
 
 DIR holds the model's model.safetensors and vocab.txt (examples/real_weights.py fetches them). Sentences of FILE, a plain
 text, are embedded by the model and by each pruned one. Nothing is trained. Measured, over 1,000 sentences of which 200 ask
@@ -150,6 +150,7 @@ def main():
     options.add_argument("--lacuna", default="lacuna", metavar="PROGRAM")
     options.add_argument("--csv", default="accuracy_sentences.csv", metavar="FILE")
     options.add_argument("--workers", type=int, default=os.cpu_count())
+    options.add_argument("--resume", action="store_true", help="keep the rows of CSV, and make those that it lacks")
     options.add_argument("--only", action="append", default=[], metavar="PATTERN")
     options.add_argument("--commit", default="")
     args = options.parse_args()
@@ -167,6 +168,7 @@ def main():
     model = Encoder(dense).to(DEVICE).eval()
     embed = lambda: torch.cat([model(part) for part in asked.split(250)])
     begin = time.time()
+    rows, known = table_cells.finished(args.csv, ("ten",)) if args.resume else ([], set())
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder, open(args.csv, "w", newline="") as file:
         before = embed()
         layers = collect.linear_layers(model)
@@ -174,8 +176,9 @@ def main():
         collect.write_safetensors(calibration, collect.collect_inputs(model, shown.split(100), lambda m, x: m(x), layers, 4096))
         writer = csv.writer(file)
         writer.writerow("model,family,zeros,pattern,method,permute,similarity,order,first,ten,commit,device".split(","))
+        writer.writerows(rows)
         cells = [c for c in table_cells.all_cells(("magnitude", "wanda", "obs")) if not args.only or c.pattern in args.only]
-        cells.sort(key=lambda cell: -table_cells.METHODS.index(cell.method) - (4 if cell.permute else 0))
+        cells = [c for c in cells if (c.pattern, c.method, c.permute) not in known]
         done = failed = 0
         for cell, path, error in table_cells.pruned(args.lacuna, checkpoint, calibration, ["encoder.layer.*.weight"], folder, cells, args.workers):
             if error:
