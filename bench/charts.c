@@ -98,7 +98,7 @@ static void draw_ideal(FILE *to, const svg_axis *x, const svg_axis *y)
             x->to);
 }
 
-static void draw_line(FILE *to, const svg_axis *x, const svg_axis *y, line *l)
+static void draw_line(const report *r, const svg_axis *x, const svg_axis *y, line *l)
 {
     double px[MOST_POINTS], py[MOST_POINTS];
     qsort(l->points, l->count, sizeof *l->points, by_density);
@@ -106,13 +106,8 @@ static void draw_line(FILE *to, const svg_axis *x, const svg_axis *y, line *l)
         px[i] = svg_at(x, 100 * (1 - l->points[i]->density));
         py[i] = svg_at(y, l->points[i]->speedup);
     }
-    int series = (int)report_series_of(l->points[0]);
-    draw_polyline(to, "line", series, px, py, l->count);
-    for (size_t i = 0; i < l->count; i++) {
-        svg_marker_begin(to, series, l->points[i]->is_dense != 0, px[i], py[i]);
-        report_tooltip(to, l->points[i]);
-        svg_marker_end(to);
-    }
+    draw_polyline(r->to, "line", (int)report_series_of(l->points[0]), px, py, l->count);
+    for (size_t i = 0; i < l->count; i++) report_mark(r, l->points[i], px[i], py[i]);
 }
 
 static void draw_speedup_panel(const report *r, const bench_row **rows, size_t count, const bench_row *shape, const svg_axis *x,
@@ -132,7 +127,7 @@ static void draw_speedup_panel(const report *r, const bench_row **rows, size_t c
         line l = {.count = 0};
         for (size_t j = i; j < count && l.count < MOST_POINTS; j++)
             if (is_same_shape(rows[j], shape) && is_same_line(rows[j], rows[i])) l.points[l.count++] = rows[j];
-        draw_line(r->to, x, y, &l);
+        draw_line(r, x, y, &l);
     }
     svg_close(r->to);
     fputs("</figure>\n", r->to);
@@ -182,7 +177,7 @@ static int is_same_layer(const bench_row *a, const bench_row *b)
     return a->n == b->n && a->k == b->k && report_same_conditions(a, b);
 }
 
-static void draw_batch_line(FILE *to, const svg_axis *x, const svg_axis *y, line *l, int dense)
+static void draw_batch_line(const report *r, const svg_axis *x, const svg_axis *y, line *l, int dense)
 {
     double px[MOST_POINTS], py[MOST_POINTS];
     qsort(l->points, l->count, sizeof *l->points, by_tokens);
@@ -192,15 +187,18 @@ static void draw_batch_line(FILE *to, const svg_axis *x, const svg_axis *y, line
         px[i] = svg_at(x, (double)row->m);
         py[i] = svg_at(y, (dense ? row->dense_us : row->time_us) / (double)row->m);
     }
-    draw_polyline(to, dense ? "line baseline" : "line", series, px, py, l->count);
+    draw_polyline(r->to, dense ? "line baseline" : "line", series, px, py, l->count);
     for (size_t i = 0; i < l->count; i++) {
-        svg_marker_begin(to, series, !dense && l->points[i]->is_dense != 0, px[i], py[i]);
-        if (dense)
-            fprintf(to, "%s\nm = %lld: %.4g us a token", l->points[i]->dense_name, (long long)l->points[i]->m,
-                    l->points[i]->dense_us / (double)l->points[i]->m);
-        else
-            report_tooltip(to, l->points[i]);
-        svg_marker_end(to);
+        const bench_row *row = l->points[i];
+        if (!dense) {
+            report_mark(r, row, px[i], py[i]);
+            continue;
+        }
+        svg_marker_begin(r->to, series, 0, px[i], py[i]);
+        fputs(" data-t=\"", r->to);
+        svg_text(r->to, row->dense_name);
+        fprintf(r->to, "\nm = %lld: %.4g us a token\"", (long long)row->m, row->dense_us / (double)row->m);
+        svg_marker_end(r->to);
     }
 }
 
@@ -229,7 +227,7 @@ static void draw_batch_panel(const report *r, const bench_row *layer)
     begin_panel(r->to, title);
     svg_open(r->to, WIDTH, HEIGHT, title);
     svg_frame(r->to, &x, &y, "", "");
-    if (all.count) draw_batch_line(r->to, &x, &y, &all, 1);
+    if (all.count) draw_batch_line(r, &x, &y, &all, 1);
     for (size_t i = 0; i < r->cell_count; i++) {
         if (!is_same_layer(r->cells[i], layer)) continue;
         size_t first = 0;
@@ -239,7 +237,7 @@ static void draw_batch_panel(const report *r, const bench_row *layer)
         for (size_t j = i; j < r->cell_count && l.count < MOST_POINTS; j++)
             if (is_same_layer(r->cells[j], layer) && is_same_batch_line(r->cells[j], r->cells[i]))
                 l.points[l.count++] = r->cells[j];
-        draw_batch_line(r->to, &x, &y, &l, 0);
+        draw_batch_line(r, &x, &y, &l, 0);
     }
     svg_close(r->to);
     fputs("</figure>\n", r->to);

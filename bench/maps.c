@@ -82,18 +82,13 @@ void report_draw_roofline(const report *r)
     for (size_t i = 0; i < r->rows->count; i++) {
         const bench_row *row = &r->rows->items[i];
         if (!(intensity(row) > 0) || !(row->tflops_real > 0)) continue;
-        svg_marker_begin(r->to, (int)report_series_of(row), row->is_dense != 0, svg_at(&x, intensity(row)),
-                         svg_at(&y, 1e3 * row->tflops_real));
-        report_tooltip(r->to, row);
-        svg_marker_end(r->to);
+        report_mark(r, row, svg_at(&x, intensity(row)), svg_at(&y, 1e3 * row->tflops_real));
     }
     svg_close(r->to);
     fputs("</div></section>\n", r->to);
 }
 
 /* ---- heat map */
-
-enum { CELL_WIDTH = 64, CELL_HEIGHT = 20, HEAD = 26 };
 
 /* Red below 0.98, grey about 1, the stronger the blue the faster. */
 static int heat_of(double speedup)
@@ -145,48 +140,39 @@ static const bench_row **distinct(const report *r, int (*same)(const bench_row *
     return out;
 }
 
-static void draw_heat_cell(const report *r, const bench_row *cell, double x, double y)
+/* The cell of a shape under a pattern; NULL when it was not run, or not against dense. */
+static const bench_row *find_cell(const report *r, const bench_row *shape, const bench_row *pattern)
 {
-    fprintf(r->to,
-            "<g><rect class=\"heat h%d\" x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\"/><text class=\"cell t%d\" "
-            "x=\"%.0f\" y=\"%.1f\" text-anchor=\"middle\">%.2f%s</text><title>",
-            heat_of(cell->speedup), x, y, CELL_WIDTH - 2, CELL_HEIGHT - 2, heat_of(cell->speedup), x + CELL_WIDTH / 2.0 - 1,
-            y + 13, cell->speedup, cell->is_dense ? " d" : "");
-    report_tooltip(r->to, cell);
-    fputs("</title></g>\n", r->to);
+    for (size_t i = 0; i < r->cell_count; i++)
+        if (is_same_pattern(r->cells[i], pattern) && is_same_shape(r->cells[i], shape) && isfinite(r->cells[i]->speedup))
+            return r->cells[i];
+    return NULL;
 }
 
-static void draw_heat_grid(const report *r, const bench_row **shapes, size_t rows, const bench_row **patterns, size_t columns)
+static void write_heat_grid(const report *r, const bench_row **shapes, size_t rows, const bench_row **patterns, size_t columns)
 {
-    char title[160];
-    size_t longest = 0;
-    for (size_t i = 0; i < rows; i++) {
-        report_shape_title(r, shapes[i], title, sizeof title);
-        if (strlen(title) > longest) longest = strlen(title);
-    }
-    double left = 12 + 6.4 * (double)longest;
-    svg_open(r->to, (int)(left + (double)columns * CELL_WIDTH + 4), (int)(HEAD + rows * CELL_HEIGHT + 4),
-             "Speedup by shape and pattern");
+    fputs("<div class=\"scroll\"><table class=\"map\" aria-label=\"Speedup by shape and pattern\"><thead>\n<tr><th>", r->to);
     for (size_t j = 0; j < columns; j++) {
-        fprintf(r->to, "<text class=\"tick head\" x=\"%.0f\" y=\"%d\" text-anchor=\"middle\">",
-                left + ((double)j + 0.5) * CELL_WIDTH - 1, HEAD - 8);
+        fputs("<th>", r->to);
         svg_text(r->to, patterns[j]->pattern);
-        fputs("</text>\n", r->to);
     }
+    fputs("\n<tbody>\n", r->to);
     for (size_t i = 0; i < rows; i++) {
-        double y = HEAD + (double)i * CELL_HEIGHT;
+        char title[160];
         report_shape_title(r, shapes[i], title, sizeof title);
-        fprintf(r->to, "<text class=\"tick\" x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">", left - 6, y + 13);
+        fputs("<tr><th>", r->to);
         svg_text(r->to, title);
-        fputs("</text>\n", r->to);
-        for (size_t c = 0; c < r->cell_count; c++) {
-            if (!is_same_shape(r->cells[c], shapes[i]) || !isfinite(r->cells[c]->speedup)) continue;
-            size_t j = 0;
-            while (!is_same_pattern(patterns[j], r->cells[c])) j++;
-            draw_heat_cell(r, r->cells[c], left + (double)j * CELL_WIDTH, y);
+        for (size_t j = 0; j < columns; j++) {
+            const bench_row *cell = find_cell(r, shapes[i], patterns[j]);
+            if (cell)
+                fprintf(r->to, "<td class=\"h%d\" data-r=\"%zu\">%.2f%s", heat_of(cell->speedup), report_number(r, cell),
+                        cell->speedup, cell->is_dense ? " d" : "");
+            else
+                fputs("<td>", r->to);
         }
+        fputs("\n", r->to);
     }
-    svg_close(r->to);
+    fputs("</table></div>\n", r->to);
 }
 
 static void draw_heat_scale(FILE *to)
@@ -194,12 +180,7 @@ static void draw_heat_scale(FILE *to)
     static const char *const ranges[] = {"under 0.5x", "to 0.8x", "to 0.98x", "to 1.2x",
                                          "to 1.7x",    "to 2.5x", "to 4x",    "over 4x"};
     fputs("<div class=\"legend\">", to);
-    for (int i = 0; i < 8; i++)
-        fprintf(to,
-                "<span><svg width=\"14\" height=\"14\" aria-hidden=\"true\"><rect class=\"heat h%d\" width=\"14\" "
-                "height=\"14\"/></svg>"
-                "%s</span>",
-                i, ranges[i]);
+    for (int i = 0; i < 8; i++) fprintf(to, "<span><i class=\"h%d\"></i>%s</span>", i, ranges[i]);
     fputs("</div>\n", to);
 }
 
@@ -212,12 +193,11 @@ void report_draw_heat_map(const report *r)
           "<b>d</b> marks cells where a dense kernel was chosen.</p>\n",
           r->to);
     draw_heat_scale(r->to);
-    fputs("<div class=\"wide\">", r->to);
     if (shapes && patterns && rows)
-        draw_heat_grid(r, shapes, rows, patterns, columns);
+        write_heat_grid(r, shapes, rows, patterns, columns);
     else
         fputs("<p class=\"note\">These results have no baseline, so there are no speedups.</p>\n", r->to);
-    fputs("</div></section>\n", r->to);
+    fputs("</section>\n", r->to);
     free(shapes);
     free(patterns);
 }
@@ -264,10 +244,7 @@ static void draw_scatter(const report *r, size_t shown)
     for (size_t i = 0; i < r->rows->count && shown; i++) {
         const bench_row *row = &r->rows->items[i];
         if (!(row->predicted_us > 0)) continue;
-        svg_marker_begin(r->to, (int)report_series_of(row), row->is_dense != 0, svg_at(&x, row->time_us),
-                         svg_at(&y, row->predicted_us));
-        report_tooltip(r->to, row);
-        svg_marker_end(r->to);
+        report_mark(r, row, svg_at(&x, row->time_us), svg_at(&y, row->predicted_us));
     }
     svg_close(r->to);
     fputs("</div>", r->to);

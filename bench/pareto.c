@@ -213,11 +213,11 @@ static void draw_chart(const report *r, const bench_row *shape, int tuned, point
         const point *p = &points[i];
         svg_marker_begin(r->to, (int)report_series_of(p->row), p->row->is_dense != 0, svg_at(&x, p->lost),
                          svg_at(&y, p->row->speedup));
+        fprintf(r->to, " data-r=\"%zu\" data-t=\"", report_number(r, p->row));
         svg_text(r->to, p->row->pattern);
         fprintf(r->to, ": loss %+.3f by ", p->lost);
         svg_text(r->to, p->loss->method);
-        fputs("\n", r->to);
-        report_tooltip(r->to, p->row);
+        fputs("\"", r->to);
         svg_marker_end(r->to);
     }
     svg_close(r->to);

@@ -1,5 +1,5 @@
 /* report.c - the report: one HTML page with everything in it, made from the rows of a run or of earlier CSV files. The
- * command line calls it; charts.c and maps.c draw. */
+ * command line calls it; charts.c, maps.c and pareto.c draw, report_table.c lists. */
 #include "report.h"
 
 #include <errno.h>
@@ -12,6 +12,8 @@
 #include "svg.h"
 
 /* ---- what rows are called */
+
+size_t report_number(const report *r, const bench_row *row) { return (size_t)(row - r->rows->items); }
 
 report_series report_series_of(const bench_row *row)
 {
@@ -63,17 +65,11 @@ void report_layer_title(const report *r, const bench_row *row, char *buffer, siz
     add_conditions(r, row, buffer, size);
 }
 
-void report_tooltip(FILE *to, const bench_row *row)
+void report_mark(const report *r, const bench_row *row, double x, double y)
 {
-    fprintf(to, "%" PRId64 " x %" PRId64 " x %" PRId64 ", ", row->m, row->n, row->k);
-    svg_text(to, row->pattern);
-    fprintf(to, ", %s, %s\n", row->dtype, row->layout);
-    svg_text(to, row->kernel);
-    fprintf(to, "\n%.4g us (spread %.1f%%)", row->time_us, 100 * row->spread);
-    if (isfinite(row->speedup)) fprintf(to, ", %.2fx of dense (%.4g us)", row->speedup, row->dense_us);
-    fprintf(to, "\n%.4g GFLOP/s real, %.3g GB/s, %.0f%% of the ceiling", 1e3 * row->tflops_real, row->gbytes_per_s,
-            100 * row->share_of_ceiling);
-    if (row->predicted_us > 0) fprintf(to, "\npredicted %.4g us", row->predicted_us);
+    svg_marker_begin(r->to, (int)report_series_of(row), row->is_dense != 0, x, y);
+    fprintf(r->to, " data-r=\"%zu\"", report_number(r, row));
+    svg_marker_end(r->to);
 }
 
 void report_legend(const report *r, int dense)
@@ -87,7 +83,6 @@ void report_legend(const report *r, int dense)
         if (!present[s]) continue;
         fputs("<span><svg width=\"14\" height=\"14\">", r->to);
         svg_marker_begin(r->to, s, 0, 7, 7);
-        fputs(names[s], r->to);
         svg_marker_end(r->to);
         fprintf(r->to, "</svg>%s</span>", names[s]);
     }
@@ -198,86 +193,6 @@ static void write_head(const report *r)
     fputs("</dl></header>\n", r->to);
 }
 
-/* ---- the table */
-
-static void write_number(FILE *to, double value, const char *format, const char *class_name)
-{
-    if (!isfinite(value)) {
-        fputs("<td data-v=\"\">-</td>", to);
-        return;
-    }
-    fprintf(to, "<td data-v=\"%.9g\"%s>", value, class_name);
-    fprintf(to, format, value);
-    fputs("</td>", to);
-}
-
-static void write_text(FILE *to, const char *text)
-{
-    fputs("<td class=\"l\">", to);
-    svg_text(to, text);
-    fputs("</td>", to);
-}
-
-static void write_table_row(FILE *to, const bench_row *row)
-{
-    fputs("<tr>", to);
-    write_number(to, (double)row->m, "%.0f", "");
-    write_number(to, (double)row->n, "%.0f", "");
-    write_number(to, (double)row->k, "%.0f", "");
-    write_text(to, row->pattern);
-    write_number(to, 100 * (1 - row->density), "%.1f%%", "");
-    write_text(to, row->dtype);
-    write_text(to, row->layout);
-    write_text(to, row->kernel);
-    write_number(to, row->time_us, "%.1f", "");
-    write_number(to, 100 * row->spread, "%.1f%%", "");
-    write_number(to, row->dense_us, "%.1f", "");
-    write_number(to, row->speedup, "%.2fx", row->speedup < 0.98 ? " class=\"slow\"" : "");
-    write_number(to, 1e3 * row->tflops_real, "%.1f", "");
-    write_number(to, 1e3 * row->tflops_dense_equivalent, "%.1f", "");
-    write_number(to, row->gbytes_per_s, "%.1f", "");
-    write_number(to, 100 * row->share_of_ceiling, "%.0f%%", "");
-    write_number(to, row->max_error / row->error_bound, "%.2f", "");
-    write_number(to, (double)row->threads, "%.0f", "");
-    write_text(to, row->cache);
-    fputs("</tr>\n", to);
-}
-
-static void write_table(const report *r)
-{
-    static const struct {
-        const char *title;
-        int is_text; /* to the left */
-    } columns[] = {{"m", 0},
-                   {"n", 0},
-                   {"k", 0},
-                   {"pattern", 1},
-                   {"sparsity", 0},
-                   {"dtype", 1},
-                   {"layout", 1},
-                   {"kernel", 1},
-                   {"time us", 0},
-                   {"spread", 0},
-                   {"dense us", 0},
-                   {"speedup", 0},
-                   {"GFLOP/s real", 0},
-                   {"dense-equivalent", 0},
-                   {"GB/s", 0},
-                   {"ceiling", 0},
-                   {"error / bound", 0},
-                   {"threads", 0},
-                   {"cache", 1}};
-    fputs("<section><h2>Every result</h2>\n<p>Click a title to sort.</p>\n<div class=\"scroll\"><table "
-          "class=\"sort\"><thead><tr>",
-          r->to);
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        fprintf(r->to, "<th%s><button type=\"button\">%s</button></th>", columns[i].is_text ? " class=\"l\"" : "",
-                columns[i].title);
-    fputs("</tr></thead>\n<tbody>\n", r->to);
-    for (size_t i = 0; i < r->rows->count; i++) write_table_row(r->to, &r->rows->items[i]);
-    fputs("</tbody></table></div></section>\n", r->to);
-}
-
 /* ---- the page */
 
 static void write_page(const report *r)
@@ -287,7 +202,9 @@ static void write_page(const report *r)
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Lacuna benchmark</title>\n<style>\n",
         r->to);
     for (size_t i = 0; report_style[i]; i++) fputs(report_style[i], r->to);
-    fputs("</style>\n</head>\n<body>\n<main>\n", r->to);
+    fputs("</style>\n</head>\n<body>\n", r->to);
+    svg_marker_forms(r->to);
+    fputs("<main>\n", r->to);
     write_head(r);
     report_draw_speedups(r);
     report_draw_heat_map(r);
@@ -295,13 +212,13 @@ static void write_page(const report *r)
     report_draw_batches(r);
     report_draw_roofline(r);
     report_draw_prediction(r);
-    write_table(r);
+    report_write_table(r);
     fprintf(r->to,
             "<footer>Made by lacuna %s. Times are medians; the spread is the interquartile range as a share of the "
             "median.</footer>\n",
             lac_version());
     fputs("</main>\n<script>\n", r->to);
-    fputs(report_script, r->to);
+    for (size_t i = 0; report_script[i]; i++) fputs(report_script[i], r->to);
     fputs("</script>\n</body>\n</html>\n", r->to);
 }
 

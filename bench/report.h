@@ -34,8 +34,10 @@ void report_shape_title(const report *r, const bench_row *row, char *buffer, siz
 void report_layer_title(const report *r, const bench_row *row, char *buffer, size_t size);
 /* 1 when dtype, precision, layout, threads, cache and device are the same. */
 int report_same_conditions(const bench_row *a, const bench_row *b);
-/* The tooltip of a row: several lines. */
-void report_tooltip(FILE *to, const bench_row *row);
+/* Its place in the table of all rows, where the page's script looks up what it tells of a mark. */
+size_t report_number(const report *r, const bench_row *row);
+/* A marker in the row's form and colour that tells of the row. */
+void report_mark(const report *r, const bench_row *row, double x, double y);
 void report_legend(const report *r, int dense);
 
 /* charts.c */
@@ -47,8 +49,10 @@ void report_draw_heat_map(const report *r);
 void report_draw_prediction(const report *r);
 /* pareto.c */
 void report_draw_pareto(const report *r);
+/* report_table.c */
+void report_write_table(const report *r);
 /* style.c */
-extern const char *const report_style[]; /* NULL-terminated */
-extern const char report_script[];
+extern const char *const report_style[]; /* both NULL-terminated */
+extern const char *const report_script[];
 
 #endif

@@ -141,17 +141,26 @@ void svg_frame(FILE *to, const svg_axis *x, const svg_axis *y, const char *x_uni
                 x->from - 36, (y->from + y->to) / 2, y->title);
 }
 
-void svg_marker_begin(FILE *to, int series, int hollow, double x, double y)
+static const char *const marker_forms[] = {"m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
+                                           "m-3.6 -3.6h7.2v7.2h-7.2z",
+                                           "m0 -4.6l4.4 7.8h-8.8z",
+                                           "m0 -5l5 5l-5 5l-5 -5z",
+                                           "m0 4.6l4.4 -7.8h-8.8z",
+                                           "m-4.2 -1.4h2.8v-2.8h2.8v2.8h2.8v2.8h-2.8v2.8h-2.8v-2.8h-2.8z",
+                                           "m-5 -1.8h10v3.6h-10z"};
+enum { MARKER_FORMS = sizeof marker_forms / sizeof *marker_forms };
+
+void svg_marker_forms(FILE *to)
 {
-    static const char *const forms[] = {"m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
-                                        "m-3.6 -3.6h7.2v7.2h-7.2z",
-                                        "m0 -4.6l4.4 7.8h-8.8z",
-                                        "m0 -5l5 5l-5 5l-5 -5z",
-                                        "m0 4.6l4.4 -7.8h-8.8z",
-                                        "m-4.2 -1.4h2.8v-2.8h2.8v2.8h2.8v2.8h-2.8v2.8h-2.8v-2.8h-2.8z",
-                                        "m-5 -1.8h10v3.6h-10z"};
-    fprintf(to, "<path class=\"mark s%d%s\" d=\"M%.1f %.1f%s\"><title>", series, hollow ? " hollow" : "", x, y,
-            forms[series % 7]);
+    fputs("<svg class=\"forms\" width=\"0\" height=\"0\" aria-hidden=\"true\"><defs>\n", to);
+    for (int i = 0; i < MARKER_FORMS; i++)
+        fprintf(to, "<path id=\"s%d\" d=\"M0 0%s\"/><path id=\"d%d\" d=\"M0 0%s\"/>\n", i, marker_forms[i], i, marker_forms[i]);
+    fputs("</defs></svg>\n", to);
 }
 
-void svg_marker_end(FILE *to) { fputs("</title></path>\n", to); }
+void svg_marker_begin(FILE *to, int series, int hollow, double x, double y)
+{
+    fprintf(to, "<use href=\"#%c%d\" x=\"%.1f\" y=\"%.1f\"", hollow ? 'd' : 's', series % MARKER_FORMS, x, y);
+}
+
+void svg_marker_end(FILE *to) { fputs("/>\n", to); }

@@ -21,8 +21,10 @@ void svg_open(FILE *to, int width, int height, const char *label);
 void svg_close(FILE *to);
 /* The frame with grid lines, tick labels and axis titles; labels get `unit` after the number. */
 void svg_frame(FILE *to, const svg_axis *x, const svg_axis *y, const char *x_unit, const char *y_unit);
-/* A marker of one of seven forms, filled or hollow, in the colour of CSS class "sN". The tooltip is printed by the caller
- * between this and svg_marker_end. */
+/* The forms of the markers, once in a page: a marker only refers to its own. */
+void svg_marker_forms(FILE *to);
+/* A marker of one of seven forms, filled or hollow; the style sheet colours it. The caller may print attributes between this
+ * and svg_marker_end. */
 void svg_marker_begin(FILE *to, int series, int hollow, double x, double y);
 void svg_marker_end(FILE *to);
 /* Text with <, >, &, and quotes made harmless. */
