@@ -1,7 +1,10 @@
-/* test_gpu_cases.c - what tests/gpu promises, as far as it needs no GPU: that its rows cover every pair, and that every kernel of
- * the registry gets rows. */
+/* test_gpu_cases.c - what tests/gpu promises, as far as it needs no GPU: that its rows cover every pair, that every kernel of
+ * the registry gets rows, and that the host's half of them works: weights re-tiled, plans made, launches that a driver would take,
+ * all given back. */
 #include "gpu/gpu_case.h"
 #include "gpu/pairwise.h"
+
+#include <dlfcn.h>
 
 enum { FACTORS = 5, MOST = 400 };
 static const int counts[FACTORS] = {12, 5, 3, 2, 7};
@@ -75,9 +78,41 @@ static void every_kernel_of_the_gpu_has_rows(void **state)
     gpu_list_free(&list);
 }
 
+/* On a driver that refuses what the real one refuses, and runs nothing. */
+static void the_host_does_its_half_of_every_kernel(void **state)
+{
+    (void)state;
+    enum { ROWS = 12 }; /* of each kernel */
+    lac_device *device = NULL;
+    gpu_list list;
+    gpu_list_make("sm_90a", NULL, ROWS, &list);
+    void *fake = dlopen(FAKE_CUDA, RTLD_NOW);
+    assert_non_null(fake);
+    long (*live)(void), (*launches)(void);
+    *(void **)&live = dlsym(fake, "fake_live");
+    *(void **)&launches = dlsym(fake, "fake_launches");
+    assert_true(live && launches);
+    assert_ok(lac_device_open("cuda:0", &device));
+    for (int i = 0; i < list.count; ++i) {
+        long before = launches();
+        gpu_row_run(device, &list.rows[i], 1, gpu_case_launch);
+        if (launches() == before && strcmp(list.rows[i].kernel, "cuda_cublaslt_dense") != 0)
+            fail_msg("%s:%d launched nothing", list.rows[i].kernel, list.rows[i].index);
+    }
+    lac_device_close(device);
+    assert_int_equal(live(), 0);
+    dlclose(fake);
+    gpu_list_free(&list);
+}
+
 int main(void)
 {
+    setenv("LAC_CUDA_LIBRARY", FAKE_CUDA, 1);
+    setenv("LAC_NVRTC_LIBRARY", FAKE_NVRTC, 1);
+    setenv("LAC_CUBLASLT_LIBRARY", FAKE_CUBLASLT, 1);
+    setenv("LAC_CACHE_DIR", test_path("cache"), 1);
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_cover_every_pair), cmocka_unit_test(a_filter_is_obeyed),
-                                       cmocka_unit_test(every_kernel_of_the_gpu_has_rows)};
+                                       cmocka_unit_test(every_kernel_of_the_gpu_has_rows),
+                                       cmocka_unit_test(the_host_does_its_half_of_every_kernel)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -393,11 +393,43 @@ int cuEventElapsedTime(float *milliseconds, void *from, void *to)
     return OK;
 }
 #ifndef FAKE_OLD
-int cuLaunchKernelEx(const void *config, void *function, void **parameters, void **extra)
+/* What a launch says, as the driver takes it. */
+typedef struct launch_config {
+    unsigned grid[3], block[3], shared_bytes;
+    void *stream, *attributes;
+    unsigned attribute_count;
+} launch_config;
+
+/* As strict as the driver is of an H200: a launch with more than there is fails there too. */
+int cuLaunchKernelEx(const launch_config *config, void *function, void **parameters, void **extra)
 {
     IN_CONTEXT;
-    (void)config, (void)function, (void)parameters, (void)extra;
+    (void)function, (void)parameters, (void)extra;
+    for (int i = 0; i < 3; ++i)
+        if (!config->grid[i] || !config->block[i] || (i && config->grid[i] > 65535)) return INVALID_VALUE;
+    if ((uint64_t)config->block[0] * config->block[1] * config->block[2] > 1024 || config->shared_bytes > 227 << 10)
+        return INVALID_VALUE;
     count(&fake.launches, 1);
+    return OK;
+}
+
+/* It writes nothing; what it refuses is what the driver's manual says of tiled maps. */
+int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *address, const uint64_t *sizes, const uint64_t *strides,
+                           const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill)
+{
+    static const unsigned swizzle_bytes[] = {0, 32, 64, 128};
+    IN_CONTEXT;
+    (void)promotion, (void)fill;
+    unsigned bytes = type == 6 || type == 9 ? 2 : type == 7 ? 4 : 0; /* f16, bf16, f32 */
+    if (!map || (uintptr_t)map % 64 || !bytes || rank < 1 || rank > 5 || (uintptr_t)address % 16 || interleave)
+        return INVALID_VALUE;
+    if (swizzle < 0 || swizzle > 3) return INVALID_VALUE;
+    for (unsigned i = 0; i < rank; ++i) {
+        if (!sizes[i] || sizes[i] > UINT64_C(1) << 32 || !box[i] || box[i] > 256 || !steps[i] || steps[i] > 8)
+            return INVALID_VALUE;
+        if (i + 1 < rank && (strides[i] % 16 || strides[i] >= UINT64_C(1) << 40)) return INVALID_VALUE;
+    }
+    if (box[0] * bytes % 16 || (swizzle && box[0] * bytes > swizzle_bytes[swizzle])) return INVALID_VALUE;
     return OK;
 }
 #endif

@@ -10,6 +10,8 @@
  * the second time with the first, bit for bit; what lies beside Y and behind the workspace with what lay there before. X, C
  * and bias end where their device memory ends. */
 void gpu_case_check(lac_device *device, const plan_case *c, const char *kernel, judge how);
+/* The host's half of it alone: the plan made, executed and freed, no result looked at. For a driver that runs nothing. */
+void gpu_case_launch(lac_device *device, const plan_case *c, const char *kernel, judge how);
 
 /* One program, or a few, of one kernel: everything that is fixed when it is compiled. Run on several shapes. */
 typedef struct gpu_row {
@@ -34,8 +36,9 @@ typedef struct gpu_list {
 void gpu_list_make(const char *arch, const char *prefix, int most, gpu_list *list);
 void gpu_list_free(gpu_list *list);
 
-/* All shapes of a row, with random numbers and with small integers, which must come out exactly. */
-void gpu_row_run(lac_device *device, const gpu_row *row, int shapes);
+/* All shapes of a row, with random numbers and with small integers, which must come out exactly; `run` is one of the two above. */
+void gpu_row_run(lac_device *device, const gpu_row *row, int shapes,
+                 void (*run)(lac_device *device, const plan_case *c, const char *kernel, judge how));
 /* What gpu_row_run will have compiled, asked of a target without a GPU: up to LAC_CUDA_MOST_REQUESTS for each shape; returns
  * how many. Several rows may ask for the same, which the hash tells. */
 int gpu_row_requests(lac_device *target, const gpu_row *row, int shapes, lac_cuda_request *requests);

@@ -255,8 +255,11 @@ static void set_scaling(plan_case *c, int scaling)
             for (int64_t j = 0; j < c->info.n_out; ++j) test_matrix_set(&c->c, i, j, NAN);
 }
 
+typedef void case_run(lac_device *device, const plan_case *c, const char *kernel, judge how);
+
 /* False when the kernel does not take the shape, which is its right. */
-static bool run_shape(lac_device *device, const gpu_row *row, const pairwise_row *shape, test_random *random, test_fill fill)
+static bool run_shape(lac_device *device, const gpu_row *row, const pairwise_row *shape, test_random *random, test_fill fill,
+                      case_run *run)
 {
     int64_t m = tokens[shape->value[TOKENS]], n = outputs[shape->value[OUTPUTS]], k = inputs[shape->value[INPUTS]];
     lac_weight *weight = weight_of(random, row, n, k, fill);
@@ -274,7 +277,7 @@ static bool run_shape(lac_device *device, const gpu_row *row, const pairwise_row
     restride(random, &c, shape, fill);
     set_scaling(&c, shape->value[SCALING]);
     c.c_is_y = row->options.has_residual && row->options.c_dtype == row->options.y_dtype && shape->value[IN_PLACE];
-    gpu_case_check(device, &c, row->kernel, fill == TEST_FILL_INTEGER ? JUDGE_EXACT : JUDGE_BOUND);
+    run(device, &c, row->kernel, fill == TEST_FILL_INTEGER ? JUDGE_EXACT : JUDGE_BOUND);
     case_free(&c);
     return true;
 }
@@ -313,15 +316,15 @@ int gpu_row_requests(lac_device *target, const gpu_row *row, int shapes, lac_cud
     return made;
 }
 
-void gpu_row_run(lac_device *device, const gpu_row *row, int shapes)
+void gpu_row_run(lac_device *device, const gpu_row *row, int shapes, case_run *run)
 {
     bool exact = row->options.activation <= LAC_ACTIVATION_RELU;
     test_random random = test_random_make(row->kernel, row->index);
     int taken = 0;
     for (int i = 0; taken < shapes && i < 20 * shapes; ++i) {
         const pairwise_row *shape = shape_of(row->index * shapes + i);
-        if (!run_shape(device, row, shape, &random, taken % 3 == 2 ? TEST_FILL_HEAVY_TAIL : TEST_FILL_GAUSSIAN)) continue;
-        if (exact) run_shape(device, row, shape, &random, TEST_FILL_INTEGER);
+        if (!run_shape(device, row, shape, &random, taken % 3 == 2 ? TEST_FILL_HEAVY_TAIL : TEST_FILL_GAUSSIAN, run)) continue;
+        if (exact) run_shape(device, row, shape, &random, TEST_FILL_INTEGER, run);
         ++taken;
     }
     if (!taken) fail_msg("%s took none of %d shapes", row->kernel, 20 * shapes);

@@ -93,7 +93,7 @@ static void work(board *b, const gpu_list *list, int shapes, int self, const cha
         atomic_store(&b->since[self], begin);
         atomic_store(&b->current[self], i);
         atomic_store(&b->row[i].state, ROW_BEGUN);
-        gpu_row_run(device, row, shapes);
+        gpu_row_run(device, row, shapes, gpu_case_check);
         b->row[i].seconds = (float)(now() - begin);
         atomic_store(&b->row[i].state, ROW_PASSED);
         atomic_store(&b->current[self], -1);
