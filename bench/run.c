@@ -156,7 +156,7 @@ static bench_status open_session(bench_session *session)
     if (!status) status = lac_device_open("cpu", &session->host);
     session->info.size = sizeof session->info;
     if (!status) status = lac_device_get_info(session->device, &session->info);
-    if (status) return failure(session, o->device, status);
+    if (status) return failure(session, "the device does not open", status);
     bench_status result = check_kernel_names(session);
     if (result) return result;
     int is_cpu = session->info.kind == LAC_DEVICE_KIND_CPU;

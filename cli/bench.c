@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct bench_settings {
     cli_list shapes, patterns, dtypes, precisions, kernels, from, peers;
@@ -281,7 +282,7 @@ static int add_pattern(bench_work *work, const char *text)
 {
     lac_pattern pattern;
     if (lac_pattern_parse(text, &pattern)) {
-        cli_error(NULL, NULL, "--pattern '%s': %s", text, lac_last_error());
+        cli_error(NULL, NULL, "--pattern '%s': %s", text, cli_pattern_trouble(text));
         return CLI_EXIT_USAGE;
     }
     lac_pattern *patterns = cli_allocate((work->pattern_count + 1) * sizeof *patterns);
@@ -512,6 +513,10 @@ static int run(const void *given)
     if (status) return status;
     bench_work work = {.settings = settings, .table = 1};
     status = read_accuracy(&work);
+    if (!status && settings->compare && access(settings->compare, R_OK) != 0) { /* before a long run, rather than after it */
+        cli_error(settings->compare, NULL, "--compare: %s", strerror(errno));
+        status = CLI_EXIT_FAILURE;
+    }
     if (!status) status = open_csv(&work);
     if (!status) {
         status = settings->from.count ? read_results(&work) : run_benchmark(&work);
@@ -531,7 +536,7 @@ static int run(const void *given)
 
 const cli_command cli_command_bench = {
     .name = "bench",
-    .summary = "Time kernels against the dense library",
+    .summary = "time kernels against the dense library",
     .description =
         "Draws random weights and activations, prunes, multiplies, and times. Each result is checked against the oracle first; "
         "a "

@@ -148,6 +148,8 @@ void cli_set_command_name(const char *name);
 void cli_error(const char *file, const char *tensor, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The same of the library's last error, without saying twice what that says already. Returns the exit status. */
 int cli_fail(const char *file, const char *tensor, lac_status status);
+/* What lac_pattern_parse has against `text`, without the text itself. */
+const char *cli_pattern_trouble(const char *text);
 /* Remembers what cli_matrix_create had no memory for, so that cli_fail can say it. */
 void cli_note_shortage(int64_t rows, int64_t cols, lac_dtype dtype);
 /* 0 when `path` may be written, or CLI_EXIT_FAILURE after saying that it exists. */

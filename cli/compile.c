@@ -162,7 +162,7 @@ static int read_lists(const compile_settings *s, lac_pattern *patterns, int64_t 
     for (size_t i = 0; i < s->patterns.count; i++) {
         lac_status status = lac_pattern_parse(s->patterns.items[i], &patterns[i]);
         if (status != LAC_STATUS_OK) {
-            cli_error(NULL, NULL, "--pattern '%s': %s", s->patterns.items[i], lac_last_error());
+            cli_error(NULL, NULL, "--pattern '%s': %s", s->patterns.items[i], cli_pattern_trouble(s->patterns.items[i]));
             return CLI_EXIT_USAGE;
         }
     }

@@ -189,8 +189,9 @@ const cli_command cli_command_devices = {
     .summary = "list the devices and kernels of this machine",
     .description =
         "Lists every device that Lacuna sees, usable or not, then what it looked for to use a GPU and where it found "
-        "it: the driver, the compiler NVRTC, the cache of compiled kernels. With --kernels every kernel it can choose "
-        "from.",
+        "it: the driver, the compiler NVRTC, the cache of compiled kernels, cuBLAS and cuBLASLt. With --kernels every kernel "
+        "it "
+        "can choose from.",
     .examples = "lacuna devices\nlacuna devices --kernels --json\nlacuna devices --markdown",
     .operands = operands,
     .options = options,

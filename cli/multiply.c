@@ -169,10 +169,27 @@ static int wrong_shape(const char *path, const char *what, const lac_matrix *mat
     return CLI_EXIT_FAILURE;
 }
 
+/* Without --name, which of its weights? */
+static int refuse_unnamed(const char *path)
+{
+    lac_file *file = NULL;
+    lac_file_info info = {.size = sizeof info};
+    lac_status status = lac_file_open(path, &file);
+    if (status == LAC_STATUS_OK) status = lac_file_get_info(file, &info);
+    lac_file_close(file);
+    if (status != LAC_STATUS_OK) return cli_fail(path, NULL, status);
+    if (info.weights)
+        cli_error(path, NULL, "holds %lld weights; --name says which, 'lacuna info' lists them", (long long)info.weights);
+    else
+        cli_error(path, NULL, "holds no compressed weight; 'lacuna prune' makes a container of them");
+    return CLI_EXIT_FAILURE;
+}
+
 static int load_weight(product *p)
 {
     const multiply_settings *s = p->settings;
     lac_status status = lac_weight_load(s->weights, s->name, &p->weight);
+    if (status == LAC_STATUS_INVALID_ARGUMENT && !s->name) return refuse_unnamed(s->weights);
     if (status == LAC_STATUS_OK) status = lac_weight_get_info(p->weight, &p->weight_info);
     return status == LAC_STATUS_OK ? CLI_EXIT_OK : cli_fail(s->weights, s->name, status);
 }

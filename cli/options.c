@@ -166,7 +166,8 @@ static int store_value(const cli_option *option, const char *text, void *setting
         return store_choice(option, text, field);
     case CLI_TYPE_PATTERN: {
         cli_pattern *pattern = field;
-        if (lac_pattern_parse(text, &pattern->value) != LAC_STATUS_OK) return bad_value(option, text, lac_last_error());
+        if (lac_pattern_parse(text, &pattern->value) != LAC_STATUS_OK)
+            return bad_value(option, text, cli_pattern_trouble(text));
         pattern->text = text;
         return 0;
     }

@@ -30,7 +30,7 @@ static const cli_option options[] = {
      .type = CLI_TYPE_PATTERN,
      .offset = offsetof(prune_settings, pattern),
      .help = "What stays: N:M (2:4), a density (25%), vwL:N:M (vw32:8:32), bwRxC:N:M (bw4x4:2:8), V:N:M (64:2:8) or "
-             "shflL:DENSITY (shfl64:25%). It or --schedule must be given."},
+             "shflL:DENSITY (shfl64:25%). One of this, --schedule and --budget must be given."},
     {.name = "schedule",
      .argument = "P,P,...",
      .type = CLI_TYPE_TEXT,
@@ -345,7 +345,8 @@ static int read_patterns(pruner *p, prune_settings *s)
 {
     static char last[LAC_PATTERN_TEXT_SIZE];
     if (!s->schedule && !s->pattern.text && !s->budget) {
-        cli_error(NULL, NULL, "--pattern P is missing: what stays");
+        cli_error(NULL, NULL,
+                  "none of --pattern, --schedule and --budget is given: --pattern 2:4, for one, keeps 2 of every 4 inputs");
         return CLI_EXIT_USAGE;
     }
     if (s->schedule && s->pattern.text) {

@@ -43,6 +43,24 @@ static void print_harmless(FILE *to, const char *text)
     }
 }
 
+/* The library names its arguments, people here give options: the message with the one in place of the other. */
+static void name_options(const char *message, char *out, size_t size)
+{
+    static const struct {
+        const char *argument, *option;
+    } names[] = {{"options->kernel is '", "--kernel is '"},
+                 {"options->plan.kernel is '", "--kernel is '"},
+                 {"name is '", "--device is '"}, /* lac_device_open alone says this */
+                 {"options: no choice of the", "--budget: no choice of the"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *at = strstr(message, names[i].argument);
+        if (!at) continue;
+        snprintf(out, size, "%.*s%s%s", (int)(at - message), message, names[i].option, at + strlen(names[i].argument));
+        return;
+    }
+    snprintf(out, size, "%s", message);
+}
+
 static void print_error(const char *file, const char *tensor, const char *message)
 {
     fputs(command_name ? "lacuna " : "lacuna", stderr);
@@ -57,7 +75,9 @@ static void print_error(const char *file, const char *tensor, const char *messag
         print_harmless(stderr, tensor);
         fputs("': ", stderr);
     }
-    print_harmless(stderr, message);
+    char named[2048];
+    name_options(message, named, sizeof named);
+    print_harmless(stderr, named);
     fputc('\n', stderr);
 }
 
@@ -89,6 +109,15 @@ static int mentions(const char *message, const char *name)
         if (begins && ends) return 1;
     }
     return 0;
+}
+
+const char *cli_pattern_trouble(const char *text)
+{
+    char opening[LAC_PATTERN_TEXT_SIZE + 32];
+    int length = snprintf(opening, sizeof opening, "pattern is '%.60s': ", text);
+    const char *message = lac_last_error();
+    if (!strncmp(message, opening, (size_t)length)) message += length;
+    return strncmp(message, "pattern: ", 9) ? message : message + 9;
 }
 
 int cli_fail(const char *file, const char *tensor, lac_status status)

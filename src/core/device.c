@@ -1,6 +1,7 @@
 /* device.c - finding and opening devices through the backends of the registry. */
 #include "core/device.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/kernel.h"
@@ -60,6 +61,25 @@ static lac_status choose_device(const char *name, lac_device_info *best, const l
     return LAC_STATUS_OK;
 }
 
+/* The first thing that a backend of devices with such names looked for and did not find; "" when it lacks nothing. */
+static void note_lack(const char *name, char *buffer, size_t size)
+{
+    const lac_device_ops *const *all;
+    size_t count = lac_registry_device_ops(&all);
+    *buffer = '\0';
+    for (size_t i = 0; i < count; ++i) {
+        if (!all[i]->component || strncmp(name, all[i]->prefix, strlen(all[i]->prefix)) != 0) continue;
+        lac_component_info info = {.size = sizeof info};
+        for (size_t j = 0; !all[i]->component(j, &info); ++j) {
+            if (!info.available) {
+                snprintf(buffer, size, "%s", info.note);
+                return;
+            }
+            info = (lac_component_info){.size = sizeof info};
+        }
+    }
+}
+
 /* A device that is not here, by a backend that knows it. */
 static lac_status open_absent(const char *name, lac_device **out)
 {
@@ -70,6 +90,9 @@ static lac_status open_absent(const char *name, lac_device **out)
         lac_status status = all[i]->open_absent(name, out);
         if (status != LAC_STATUS_NOT_FOUND) return status;
     }
+    char lacks[256];
+    note_lack(name, lacks, sizeof lacks);
+    if (*lacks) return lac_fail(LAC_STATUS_NOT_FOUND, "name is '%.40s'; no such device here: %s", name, lacks);
     return lac_fail(LAC_STATUS_NOT_FOUND, "name is '%.40s'; no such device here (try auto or cpu, or see lacuna devices)",
                     name);
 }

@@ -134,7 +134,7 @@ lac_status lac_pattern_parse(const char *text, lac_pattern *out)
     lac_status status = take_pattern(&r, &pattern);
     if (status) return status;
     if (*r.at) return syntax_error(&r, "the end");
-    if ((status = lac_pattern_validate(&pattern))) return lac_fail_in(status, "pattern '%.60s'", text);
+    if ((status = lac_pattern_validate(&pattern))) return lac_fail_in(status, "pattern is '%.60s'", text);
     *out = pattern;
     return LAC_STATUS_OK;
 }

@@ -118,7 +118,7 @@ class Prune(Case):
         self.assertEqual(document["pattern"], "25%")
         for arguments, words in [
             (["-p", "2:4", "--schedule", "2:4"], "does not go with --pattern"),
-            ([], "--pattern P is missing"),
+            ([], "none of --pattern, --schedule and --budget is given"),
             (["--schedule", "2:4,,1:4"], "--schedule '2:4,,1:4'"),
             (["--schedule", "2:4,5:4"], "--schedule '2:4,5:4'"),
             (["--schedule", ",".join(["2:4"] * 65)], "too many patterns"),

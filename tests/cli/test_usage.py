@@ -52,11 +52,11 @@ class Usage(Case):
             (["prune", "a", "b", "--zzzzzzzzzzz"], ["unknown option '--zzzzzzzzzzz'", "--help"]),
             (["prune", "a", "b", "-Z"], ["unknown option '-Z'"]),
             (["devices", "--markdown", "--json"], ["--markdown and --json exclude each other"]),
-            (["prune", "a", "b"], ["--pattern P is missing"]),
+            (["prune", "a", "b"], ["--pattern", "--schedule", "--budget"]),
             (["prune", "a", "--pattern", "2:4"], ["OUT is missing"]),
             (["prune", "a", "b", "c", "-p", "2:4"], ["one argument too many: 'c'"]),
             (["prune", "a", "b", "--pattern"], ["--pattern needs a value"]),
-            (["prune", "a", "b", "-p", "5:4"], ["--pattern '5:4'", "N is 5"]),
+            (["prune", "a", "b", "-p", "5:4"], ["--pattern '5:4': N is 5"]),
             (["prune", "a", "b", "-p", "2:4", "--score", "l3"], ["--score 'l3'", "l1, l2"]),
             (["prune", "a", "b", "-p", "2:4", "--dtype", "f64"], ["--dtype 'f64'", "f32, f16, bf16"]),
             (["prune", "a", "b", "-p", "2:4", "--threads", "-1"], ["--threads '-1'", "from 0 to 4096"]),
@@ -73,6 +73,31 @@ class Usage(Case):
             for word in words:
                 self.assertIn(word, error)
         self.assertEqual(self.files(), [])
+
+    def test_failures_name_option_and_value(self):
+        self.make_checkpoint()
+        self.run_lacuna("prune", "model.safetensors", "pruned.safetensors", "--pattern", "2:4")
+        explain = ["explain", "--shape", "4,64,64", "--pattern", "2:4"]
+        for arguments, words in [
+            (["info", "nowhere.safetensors"], ["nowhere.safetensors: cannot open"]),
+            (["prune", "nowhere.safetensors", "o", "-p", "2:4"], ["nowhere.safetensors: cannot open"]),
+            (["prune", "model.safetensors", "nowhere/o", "-p", "2:4"], ["nowhere/o"]),
+            (["prune", "model.safetensors", "pruned.safetensors", "-p", "2:4"], ["pruned.safetensors: exists; --force"]),
+            (["prune", "model.safetensors", "o", "--budget", "speedup=99"], ["--budget", "speedup of 99"]),
+            (["multiply", "model.safetensors", "x.npy", "y.npy"], ["model.safetensors: holds no compressed weight"]),
+            (["multiply", "pruned.safetensors", "x.npy", "y.npy"], ["weights; --name says which"]),
+            (["multiply", "pruned.safetensors", "x.npy", "y.npy", "--name", "zz"], ["no weight 'zz'"]),
+            (explain + ["--device", "gpu"], ["--device is 'gpu'", "no such device"]),
+            (explain + ["--device", "cuda:7"], ["--device is 'cuda:7'", "/nowhere/libcuda.so"]),
+            (explain + ["--kernel", "cpu_warp_drive"], ["--kernel is 'cpu_warp_drive'", "no such kernel"]),
+            (explain + ["--kernel", "cuda_f32_plain"], ["--kernel is 'cuda_f32_plain'", "pattern 2:4", "on cpu"]),
+            (["compile", "-a", "sm_90a", "-p", "2:4", "-o", "k", "--kernel", "zz"], ["--kernel is 'zz'"]),
+            (["compile", "-a", "sm_99", "-p", "2:4", "-o", "k"], ["sm_99", "sm_90a"]),
+            (["bench", "4,64,64", "--compare", "nowhere.csv"], ["nowhere.csv: --compare"]),
+        ]:
+            _, error = self.run_lacuna(*arguments, status=3, environment={"LAC_CUDA_LIBRARY": "/nowhere/libcuda.so"})
+            for word in words:
+                self.assertIn(word, error)
 
     def test_forms_of_options(self):
         self.make_checkpoint()
