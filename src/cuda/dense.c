@@ -280,7 +280,7 @@ lac_status lac_cuda_dense_execute(const lac_problem *problem, const void *opaque
     lac_gpu_call gpu_call;
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
-    char *workspace = (char *)(((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    uintptr_t workspace = ((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* 0 when there is none */
     float *sums = (float *)(void *)workspace;
     bool apart = p->finish == LAC_DENSE_FINISH_APART;
     lac_dense_operands operands = {.w = (const void *)(uintptr_t)state->w,
@@ -294,7 +294,7 @@ lac_status lac_cuda_dense_execute(const lac_problem *problem, const void *opaque
                                    .alpha = apart ? 1.0f : call->alpha,
                                    .beta = p->has_residual ? call->beta : 0.0f};
     int choice = choice_of(state, &operands);
-    char *library_part = workspace + kept_bytes(p);
+    char *library_part = (char *)(workspace + kept_bytes(p));
     status = lac_dense_run(problem->device, p, &operands, &state->choice[choice], library_part, call->stream);
     if (status == LAC_STATUS_UNSUPPORTED && choice == USUAL) /* the other one takes operands however they lie */
         status = lac_dense_run(problem->device, p, &operands, &state->choice[LEAST], library_part, call->stream);

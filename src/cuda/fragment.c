@@ -206,7 +206,7 @@ static int band_of(const lac_problem *problem, const lac_fragment_shape *s)
 static lac_fragment_args make_args(const lac_problem *problem, const fragment_state *state, const lac_gpu_call *call)
 {
     const lac_fragment_shape *s = &state->shape;
-    unsigned char *workspace = (unsigned char *)(((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    uintptr_t workspace = ((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* 0 when there is none */
     uint64_t turned = lac_fragment_turned_bytes(problem, s);
     return (lac_fragment_args){.weight = (const unsigned char *)(uintptr_t)state->stages,
                                .index = (const int *)(uintptr_t)state->index,

@@ -224,7 +224,7 @@ static int band_of(const lac_gather_shape *s, bool streams)
 static lac_gather_args make_args(const lac_problem *problem, const gather_state *state, const lac_gpu_call *call, bool streams)
 {
     const lac_gather_shape *s = &state->shape;
-    unsigned char *workspace = (unsigned char *)(((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    uintptr_t workspace = ((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* 0 when there is none */
     bool turned = turns(problem) && !streams;
     return (lac_gather_args){.weight = (const unsigned char *)(uintptr_t)state->stages,
                              .index = (const int *)(uintptr_t)state->index,

@@ -187,7 +187,7 @@ lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque
     lac_cuda_tensor_map map;
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
-    unsigned char *workspace = (unsigned char *)(((uintptr_t)gpu_call.workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    uintptr_t workspace = ((uintptr_t)gpu_call.workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* 0 when there is none */
     bool as_is =
         problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && (uintptr_t)gpu_call.x % 16 == 0 && gpu_call.ldx % 8 == 0;
     lac_slide_args args = {.weight = (const unsigned char *)(uintptr_t)state->weight,
@@ -207,7 +207,7 @@ lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque
                                .block = PRODUCT_THREADS,
                                .shared_bytes = lac_slide_shared(s)};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
-    lac_cuda_boxes boxes = {.data = as_is ? gpu_call.x : workspace,
+    lac_cuda_boxes boxes = {.data = as_is ? gpu_call.x : (const void *)workspace,
                             .dtype = problem->options.x_dtype,
                             .columns = problem->m,
                             .rows = problem->weight->k_in,
@@ -215,7 +215,7 @@ lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque
                             .across = 64,
                             .down = LAC_SLIDE_CHUNK};
     status = lac_cuda_tensor_map_make(problem->device, &boxes, &map);
-    if (!status && !as_is) status = turn_x(problem, state, call->stream, &gpu_call, workspace);
+    if (!status && !as_is) status = turn_x(problem, state, call->stream, &gpu_call, (void *)workspace);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
     if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
     return status;

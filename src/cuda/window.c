@@ -204,12 +204,12 @@ static lac_window_args make_args(const lac_problem *problem, const window_state 
 {
     const lac_window_shape *s = &state->shape;
     window_workspace w = lay_out(s);
-    unsigned char *workspace = (unsigned char *)(((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    uintptr_t workspace = ((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* 0 when there is none */
     return (lac_window_args){.weight = (const unsigned char *)(uintptr_t)state->tiles,
                              .factor = (const float *)(uintptr_t)state->factor,
                              .output = (const int *)(uintptr_t)state->output,
                              .source = (const unsigned *)(uintptr_t)state->source,
-                             .tiles = workspace,
+                             .tiles = (void *)workspace,
                              .odd = (unsigned *)(void *)(workspace + w.odd),
                              .partial = (float *)(void *)(workspace + w.partial),
                              .windows = (int)s->windows,
