@@ -156,6 +156,8 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     if (s->cluster > 1 && s->kind != LAC_GATHER_STREAM && (s->boxes || s->tile_outputs > 64)) return false;
     if (s->kind == LAC_GATHER_STREAM && s->tile_outputs > 128) return false; /* stream.cu: 64 outputs a warpgroup */
     if (s->kind == LAC_GATHER_STREAM && s->cluster > 1 && !lac_gather_by_engine(problem, s)) return false;
+    /* Each block fetches its share of the tokens in boxes of 64 (stream_x.cuh); more bytes than a stage waits for would never do. */
+    if (s->kind == LAC_GATHER_STREAM && s->tile_tokens / s->cluster < 64) return false;
     s->most_stages = lac_ceil_divide(s->joined ? g->k : s->paired ? both : rows, s->rows);
     s->usual_stages = s->joined   ? fmax(1.0, joined_rows(problem->weight, s) / s->rows)
                       : s->paired ? fmax(1.0, (double)g->k * density * (2.0 - density) / s->rows)

@@ -11,6 +11,8 @@
 
 #define LAC_SHARE (LAC_TILE_TOKENS / LAC_CLUSTER) /* tokens that a block fetches for its cluster */
 
+static_assert(!LAC_TURNED || LAC_SHARE % 64 == 0, "boxes of 64 tokens make up a share, or a stage would get more bytes than it expects");
+
 __device__ __forceinline__ void lac_stream_x(const lac_tensor_map *map, u32 stage, u32 barrier, int row, int token)
 {
     const int mine = LAC_CLUSTER > 1 ? (int)lac_cluster_rank() * LAC_SHARE : 0;
