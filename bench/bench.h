@@ -107,6 +107,7 @@ typedef struct bench_options {
     double max_seconds;      /* of the whole run; 0: no limit                                       */
     int stages;              /* 1: a notice at the end tells where the time went                    */
     int quick_check;         /* 1: the oracle computes an eighth of what it would                   */
+    const char *turns;       /* a file: whoever names it prepares beside others and times alone; NULL: alone anyway */
     const bench_rows *known; /* problems with rows here are passed over; NULL: none            */
     uint64_t seed;
     void *user;

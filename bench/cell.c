@@ -104,7 +104,9 @@ static bench_status gather(cell *all)
     if (!all->contenders) return failure(all, "contenders", LAC_STATUS_OUT_OF_MEMORY);
     lac_status status;
     if (all->session->child || all->session->vendor_count) {
+        bench_turns_alone(all->session->turns); /* it times the library's ways to find the quickest */
         status = bench_contender_open_dense(&all->contenders[0], all->problem);
+        bench_turns_together(all->session->turns);
         if (status && status != LAC_STATUS_UNSUPPORTED) return failure(all, "the baseline", status);
         all->count = status ? 0 : 1;
     }
@@ -402,7 +404,10 @@ static bench_status run_contenders(cell *all)
     bench_stage_end(all->session, BENCH_STAGE_PLAN);
     free(plan.copies);
     if (status || !has_runner(all)) return status;
-    if (bench_time(all->session, all->contenders, all->count, all->sweep, all->what)) {
+    bench_turns_alone(all->session->turns);
+    int failed = bench_time(all->session, all->contenders, all->count, all->sweep, all->what);
+    bench_turns_together(all->session->turns);
+    if (failed) {
         if (all->session->options->should_stop && all->session->options->should_stop(all->session->options->user))
             return BENCH_FAILURE;
         const char *trouble = all->session->backend->trouble();

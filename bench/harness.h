@@ -11,6 +11,7 @@
 #include "machine.h"
 #include "openblas.h"
 #include "peer.h"
+#include "turns.h"
 #include "vendor.h"
 
 /* ---------------------------------------------------------------- peer.c */
@@ -58,6 +59,7 @@ typedef struct bench_session {
     int vendor_count;
     struct bench_choice *choices; /* [choice_count] vendor.c's: the quickest dense way of each problem */
     size_t choice_count;
+    int turns; /* turns.h; -1: none */
     int threads;
     lac_precision precisions[BENCH_MOST_PRECISIONS]; /* with the default resolved */
     int precision_count;

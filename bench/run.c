@@ -112,8 +112,10 @@ static bench_status open_backend(bench_session *session)
     }
     for (size_t i = 0; i < session->options->dtype_count; i++)
         want_f16 = want_f16 || session->options->dtypes[i] != LAC_DTYPE_F32;
+    bench_turns_alone(session->turns);
     failed = is_cpu ? bench_ceiling_measure(&session->info, session->threads, &session->ceiling)
                     : bench_backend_cuda_measure(want_f16, want_tf32, &session->ceiling, why, sizeof why);
+    bench_turns_together(session->turns);
     if (failed) bench_say(session, "%s", why);
     return failed ? BENCH_FAILURE : BENCH_OK;
 }
@@ -403,7 +405,12 @@ static void make_landing(const bench_session *session)
 
 bench_status bench_run(const bench_options *options)
 {
-    bench_session session = {.options = options, .deadline = INFINITY, .stage_began = bench_seconds()};
+    bench_session session = {.options = options, .deadline = INFINITY, .stage_began = bench_seconds(), .turns = -1};
+    char why[512];
+    if (options->turns && (session.turns = bench_turns_open(options->turns, why, sizeof why)) < 0) {
+        bench_say(&session, "%s", why);
+        return BENCH_FAILURE;
+    }
     const bench_shapes *shapes = options->shapes;
     session.cells_total = shapes->count * options->pattern_count * options->dtype_count;
     bench_status result = open_session(&session);
@@ -425,5 +432,6 @@ bench_status bench_run(const bench_options *options)
         result = BENCH_FAILURE;
     }
     close_session(&session);
+    bench_turns_close(session.turns);
     return result;
 }

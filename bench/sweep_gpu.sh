@@ -16,6 +16,8 @@
 #   decode_f32     the same in fp32
 #   conv           Shfl-BW's convolutions of ResNet-50 as products of at most MAX_M (8192) tokens, shfl64 at 25%, f16
 #
+# PROCESSES (1) prepare side by side, each some of the layers, and time in turns.
+#
 # MIN_TIME (0.003) seconds of calls are timed for each contender. Shapes with one n and k are neighbours, since they share their
 # weights; small ones come first, or large ones with LARGEST_FIRST=1.
 set -eu
@@ -109,10 +111,48 @@ if [ "$seconds" = list ]; then
 fi
 
 for peer in "$@"; do set -- "$@" --peer "$peer" && shift; done
+# One process's share: SHAPES CSV
+time_shapes() {
+    shapes=$1 csv=$2
+    shift 2
+    "$lacuna" bench --shapes "$shapes" --max-m "$max_m" --device cuda:0 --pattern "$patterns" --dtype "$dtype" --layout "$layout" \
+        --precision "$precision" --extended --stages --quick-check --progress never --min-time "${MIN_TIME:-0.003}" \
+        --max-seconds "$seconds" --csv "$csv" --resume --turns "$folder/$set_name.turns" "$@" </dev/null
+}
+
+processes=${PROCESSES:-1}
 status=0
-"$lacuna" bench --shapes "$ordered" --max-m "$max_m" --device cuda:0 --pattern "$patterns" --dtype "$dtype" --layout "$layout" \
-    --precision "$precision" --extended --stages --quick-check --progress never --min-time "${MIN_TIME:-0.003}" \
-    --max-seconds "$seconds" --csv "$out" --resume "$@" >>"$folder/$set_name.txt" 2>>"$folder/$set_name.log" </dev/null || status=$?
+if [ "$processes" = 1 ]; then
+    time_shapes "$ordered" "$out" "$@" >>"$folder/$set_name.txt" 2>>"$folder/$set_name.log" || status=$?
+else
+    # Layers go round: those of one n and k stay together. A part begins with the rows that there are, so that it passes over them.
+    awk -F, -v processes="$processes" -v part="$out.part" '
+        /^#/ { next }
+        /^name/ { for (i = 0; i < processes; i++) print >(part i ".shapes"); next }
+        { key = $3 "," $4; if (!(key in whose)) whose[key] = layers++ % processes; print >(part whose[key] ".shapes") }' "$ordered"
+    known=0
+    if [ -e "$out" ]; then known=$(wc -l <"$out"); fi
+    i=0
+    while [ "$i" -lt "$processes" ]; do
+        if [ "$(wc -l <"$out.part$i.shapes")" -lt 2 ]; then break; fi # fewer layers than processes
+        if [ "$known" -gt 0 ]; then cp "$out" "$out.part$i"; fi
+        (time_shapes "$out.part$i.shapes" "$out.part$i" "$@" >"$out.part$i.txt" 2>"$out.part$i.log" || echo $? >"$out.part$i.status") &
+        i=$((i + 1))
+    done
+    wait
+    processes=$i
+    i=0
+    while [ "$i" -lt "$processes" ]; do
+        if [ -e "$out.part$i" ]; then
+            if [ -e "$out" ]; then tail -n +$((known > 0 ? known + 1 : 2)) "$out.part$i" >>"$out"; else cp "$out.part$i" "$out"; fi
+        fi
+        cat "$out.part$i.txt" >>"$folder/$set_name.txt"
+        cat "$out.part$i.log" >>"$folder/$set_name.log"
+        if [ -e "$out.part$i.status" ] && [ "$(cat "$out.part$i.status")" -gt "$status" ]; then status=$(cat "$out.part$i.status"); fi
+        i=$((i + 1))
+    done
+    rm -f "$out".part*
+fi
 if [ "$status" -gt 1 ]; then
     tail -3 "$folder/$set_name.log" >&2
     exit "$status"

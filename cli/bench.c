@@ -11,7 +11,7 @@
 
 typedef struct bench_settings {
     cli_list shapes, patterns, dtypes, precisions, kernels, from, peers;
-    const char *shape_file, *device, *csv, *report, *accuracy, *compare;
+    const char *shape_file, *device, *csv, *report, *accuracy, *compare, *turns;
     int layout, baseline, warm, extended, stages, resume, quick_check, progress;
     int64_t threads, max_m, seed;
     double min_time, max_seconds, tolerance;
@@ -151,6 +151,12 @@ static const cli_option options[] = {
      .type = CLI_TYPE_FLAG,
      .offset = FIELD(quick_check),
      .help = "Compare an eighth of the elements with the oracle; every token is held to the sum of its outputs all the same."},
+    {.name = "turns",
+     .argument = "FILE",
+     .type = CLI_TYPE_TEXT,
+     .offset = FIELD(turns),
+     .hint = CLI_HINT_FILE,
+     .help = "For several benchmarks on one device: all that name the same FILE prepare side by side, and each times alone."},
     {.name = "report",
      .letter = 'r',
      .argument = "FILE.html",
@@ -402,6 +408,7 @@ static int run_benchmark(bench_work *work)
                            .max_seconds = s->max_seconds,
                            .stages = s->stages,
                            .quick_check = s->quick_check,
+                           .turns = s->turns,
                            .known = s->resume ? &work->rows : NULL,
                            .seed = (uint64_t)s->seed,
                            .user = work,

@@ -4,6 +4,7 @@ The environment names what it runs: LACUNA=build/lacuna, and PEER_CSR, PEER_FAUL
 """
 
 import csv
+import fcntl
 import html.parser
 import io
 import os
@@ -121,6 +122,28 @@ class Bench(Case):
         rows = list(csv.DictReader(io.StringIO(after)))
         cells = [(row["m"], row["pattern"]) for row in rows]
         self.assertEqual(sorted(cells), sorted((m, p) for m in ("4", "8", "16") for p in ("2:4", "1:4")))
+
+    def test_turns_are_waited_for(self):
+        command = [os.environ["LACUNA"], "bench", "4,32,32", "-p", "2:4", "--min-time", "0.001", "--turns", "turns", "--csv", "out.csv"]
+        with open(self.path("turns"), "w") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX, 1, 1)  # somebody times
+            process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            with self.assertRaises(subprocess.TimeoutExpired):
+                process.wait(1.5)
+            fcntl.lockf(file, fcntl.LOCK_UN, 1, 1)
+            self.assertEqual(process.wait(120), 0)
+        with open(self.path("out.csv")) as file:
+            self.assertEqual(file.read().count("\n"), 2)
+        self.assertIn("no/such/turns", self.bench("4,32,32", "-p", "2:4", "--turns", "no/such/turns", status=3)[1])
+
+    def test_several_take_turns(self):
+        runs = [subprocess.Popen([os.environ["LACUNA"], "bench", "%d,32,32" % m, "-p", "2:4,1:4", "--min-time", "0.001", "--turns", "turns", "--csv",
+                                  "out%d.csv" % m], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                for m in (1, 4, 8)]  # fmt: skip
+        self.assertEqual([run.wait(120) for run in runs], [0, 0, 0])
+        for m in (1, 4, 8):
+            with open(self.path("out%d.csv" % m)) as file:
+                self.assertEqual(file.read().count("\n"), 3)
 
     def test_resume_needs_a_file_with_its_columns(self):
         self.assertIn("--resume", self.bench("4,32,32", "-p", "2:4", "--resume", status=2)[1])
@@ -457,8 +480,28 @@ class Bench(Case):
         subprocess.run(["sh", script, "venom", "./lacuna", ".", "9", "peer.so"], cwd=self.folder, check=True)
         with open(self.path("asked")) as file:
             asked = file.read()
-        self.assertIn("--max-seconds 9 --csv ./venom.csv --resume --peer peer.so", asked)
+        self.assertIn("--max-seconds 9 --csv ./venom.csv --resume --turns ./venom.turns --peer peer.so", asked)
         self.assertIn("--pattern 128:2:8,64:2:8,", asked)
+
+    def test_sweep_in_several_processes_loses_no_row(self):
+        script = os.path.join(os.path.dirname(SHAPES), "sweep_gpu.sh")
+        with open(self.path("lacuna"), "w") as file:  # a row for each shape that the file of --csv lacks
+            file.write("""#!/bin/sh
+while [ $# -gt 0 ]; do case $1 in --shapes) shapes=$2 ;; --csv) csv=$2 ;; esac; shift; done
+[ -e "$csv" ] || echo name >"$csv"
+grep -v '^name' "$shapes" | cut -d, -f1 | while read -r name; do grep -qx "$name" "$csv" || echo "$name" >>"$csv"; done
+""")
+        os.chmod(self.path("lacuna"), 0o755)
+        with open(os.path.join(SHAPES, "venom_bert.csv")) as file:
+            names = sorted(line.split(",")[0] for line in file if line[0] != "#" and not line.startswith("name"))
+        with open(self.path("venom.csv"), "w") as file:
+            file.write("name\n%s\n" % names[3])
+        for _ in range(2):  # the second time there is nothing to add
+            subprocess.run(["sh", script, "venom", "./lacuna", ".", "9"], cwd=self.folder, check=True, env=dict(os.environ, PROCESSES="7"))
+            with open(self.path("venom.csv")) as file:
+                rows = file.read().splitlines()
+            self.assertEqual((rows[:2], sorted(rows[1:])), (["name", names[3]], names))
+        self.assertEqual([name for name in os.listdir(self.folder) if ".part" in name], [])
 
     def test_time_limit_is_said(self):
         _, error = self.bench("8,64,64", "9,64,64", "10,64,64", "--max-seconds", "0.000001", "--progress", "never", status=3)
