@@ -11,8 +11,9 @@ driver=$(nvidia-smi --query-gpu=driver_version,clocks.max.sm --format=csv,nohead
 for device in "$@"; do
     runs=1 said=
     case $device in cuda*) runs=2 said=$driver ;; esac
-    for pattern in 2:4 vw32:8:32; do
-        "$program" "$device" 512 1024 2048 "$pattern" "$runs"
-    done | sed "s/\$/,$(nproc),$said,$commit/" | tee -a "$csv"
-    "$program" "$device" 4096 11008 2048 2:4 "$runs" | sed "s/\$/,$(nproc),$said,$commit/" | tee -a "$csv"
+    {
+        "$program" "$device" 4096 11008 2048 2:4 "$runs"
+        "$program" "$device" 512 1024 2048 2:4 "$runs"
+        "$program" "$device" 512 1024 2048 vw32:8:32 "$runs"
+    } | sed "s/\$/,$(nproc),$said,$commit/" | tee -a "$csv"
 done

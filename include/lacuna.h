@@ -276,6 +276,10 @@ LAC_API lac_status lac_mask_get_info(const lac_mask *mask, lac_mask_info *info);
 LAC_API int lac_mask_get(const lac_mask *mask, int64_t row, int64_t col);
 /* Zeroes what the mask drops, in place. */
 LAC_API lac_status lac_mask_apply(const lac_mask *mask, const lac_matrix *dense);
+/* The mask of W with its rows and columns in another order: row i of it is row rows[i] of `mask`, column j column cols[j]; NULL: as they are. An order
+ * that the mask carries is kept, in the new numbers, and goes where it is undone by that: with cols = its col_perm what is
+ * left has none. */
+LAC_API lac_status lac_mask_reorder(const lac_mask *mask, const uint32_t *rows, const uint32_t *cols, lac_mask **out);
 /* Sums of the squares of the finite weights: those that stay, and all. */
 LAC_API lac_status lac_mask_energy(const lac_mask *mask, const lac_matrix *dense, double *kept, double *total);
 LAC_API void lac_mask_free(lac_mask *mask);
@@ -456,6 +460,7 @@ typedef struct lac_layer_report {
     int32_t resumed;     /* 1: an earlier run had finished it; seconds are that run's                            */
     lac_pattern pattern; /* when pruned                                                                          */
     double loss_rise;    /* FISHER: what the loss is taken to rise by; negative when there are no gradients       */
+    uint32_t moved;      /* LAC_PERMUTE_*: ROWS were moved because it is a producer, COLUMNS because it is a consumer */
 } lac_layer_report;
 
 /* Called after each tensor; a nonzero return stops with CANCELLED and leaves no file behind, unless the run can be resumed. */
@@ -493,6 +498,14 @@ typedef struct lac_checkpoint_options {
     const lac_allocation
         *allocation; /* instead of a pattern: each layer its own; those that stay dense are copied. Permutations are
                                          looked for where the layer's pattern knows them                                  */
+    const char *const
+        *producers; /* "CONSUMER=PRODUCER[,PRODUCER...]", names of tensors: the inputs of a consumer that is pruned may
+                             stand in another order, as with LAC_PERMUTE_COLUMNS, but the rows of its producers and their biases
+                             ("a.bias" of "a.weight") are moved instead of storing that order. A * stands for anything, the same in
+                             the consumer and its producers. Consumers that share a producer share one order, the first decides; one
+                             that is not pruned follows. What lies between them must treat all channels alike: that, and that
+                             nothing else reads the producers' outputs, is the caller's promise                         */
+    size_t producer_count;
 } lac_checkpoint_options;
 
 /* Prunes a checkpoint into a container, one tensor in memory at a time; what it does not prune is copied. */

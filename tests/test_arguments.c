@@ -139,6 +139,11 @@ static void masks(void **state)
     refuses(lac_mask_with_pattern(NULL, &the->pattern, &out), "mask is NULL");
     refuses(lac_mask_with_pattern(the->mask, NULL, &out), "pattern is NULL");
     refuses(lac_mask_with_pattern(the->mask, &the->pattern, NULL), "out is NULL");
+    const uint32_t twice[8] = {0, 1, 2, 3, 3, 5, 6, 7}, beyond[8] = {0, 1, 2, 3, 4, 5, 6, 8};
+    refuses(lac_mask_reorder(NULL, NULL, NULL, &out), "mask is NULL");
+    refuses(lac_mask_reorder(the->mask, NULL, NULL, NULL), "out is NULL");
+    refuses(lac_mask_reorder(the->mask, twice, NULL, &out), "rows[4] is 3");
+    refuses(lac_mask_reorder(the->mask, NULL, beyond, &out), "cols[7] is 8");
     refuses(lac_mask_get_info(NULL, &info), "mask is NULL");
     refuses(lac_mask_get_info(the->mask, NULL), "info is NULL");
     refuses(lac_mask_get_info(the->mask, &sizeless), "info->size is 0");

@@ -147,6 +147,24 @@ static void elements_load_and_store(void **state)
     }
 }
 
+static void every_half_widens_alike(void **state)
+{
+    (void)state;
+    enum { ALL = 65536 };
+    uint16_t *bits = lac_allocate(ALL * sizeof *bits);
+    float *wide = lac_allocate(ALL * sizeof *wide);
+    assert_non_null(bits);
+    assert_non_null(wide);
+    for (int i = 0; i < ALL; i++) bits[i] = (uint16_t)i;
+    lac_load_run_f32(bits, LAC_DTYPE_F16, 0, 1, ALL, wide);
+    for (int i = 0; i < ALL; i++) {
+        float want = lac_f16_to_f32((uint16_t)i);
+        assert_memory_equal(wide + i, &want, sizeof want);
+    }
+    lac_release(bits);
+    lac_release(wide);
+}
+
 static void limits_of_dtypes(void **state)
 {
     (void)state;
@@ -340,6 +358,7 @@ int main(void)
         cmocka_unit_test(halfway_goes_to_even),
         test_of_cases(rounding_is_exact),
         cmocka_unit_test(elements_load_and_store),
+        cmocka_unit_test(every_half_widens_alike),
         cmocka_unit_test(limits_of_dtypes),
         cmocka_unit_test(dtype_texts),
         cmocka_unit_test(messages),

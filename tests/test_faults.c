@@ -119,6 +119,22 @@ static lac_status try_mask_from_matrix(test_scene *s)
 }
 static lac_status try_mask_from_nonzeros(test_scene *s) { return lac_mask_from_nonzeros(&s->pruned.view, &s->new_mask); }
 static lac_status try_mask_with_pattern(test_scene *s) { return lac_mask_with_pattern(s->mask, &s->pattern, &s->new_mask); }
+/* Of a mask with an order in both directions. */
+static lac_status try_mask_reorder(test_scene *s)
+{
+    uint32_t rows[TEST_ROWS], cols[TEST_COLS];
+    lac_mask *ordered = NULL;
+    lac_prune_options options = {.size = sizeof options, .permute = LAC_PERMUTE_COLUMNS};
+    for (uint32_t i = 0; i < TEST_ROWS; i++) rows[i] = TEST_ROWS - 1 - i;
+    for (uint32_t i = 0; i < TEST_COLS; i++) cols[i] = TEST_COLS - 1 - i;
+    lac_pattern pattern;
+    lac_status status = lac_pattern_parse("2:4", &pattern);
+    if (!status) status = lac_prune(&s->dense.view, &pattern, &options, &ordered);
+    if (!status) status = lac_mask_reorder(ordered, rows, cols, &s->new_mask);
+    lac_mask_free(ordered);
+    return status;
+}
+
 static lac_status try_mask_apply(test_scene *s) { return lac_mask_apply(s->mask, &s->pruned.view); }
 
 static lac_status try_mask_reads(test_scene *s)
@@ -238,6 +254,21 @@ static lac_status try_checkpoint_resume(test_scene *s)
     snprintf(path, sizeof path, "%s.journal", s->target);
     if (status != LAC_STATUS_OK) unlink(path);
     return status;
+}
+
+/* The bias stands for what makes the matrix's inputs: it has as many rows as that has columns. */
+static lac_status try_checkpoint_links(test_scene *s)
+{
+    static const char *const include[] = {"layer.weight"}, *const producers[] = {"layer.weight=layer.bias"};
+    lac_pattern pattern;
+    lac_status status = lac_pattern_parse("2:4", &pattern);
+    lac_checkpoint_options options = {.size = sizeof options,
+                                      .pattern = &pattern,
+                                      .include = include,
+                                      .include_count = 1,
+                                      .producers = producers,
+                                      .producer_count = 1};
+    return status ? status : lac_checkpoint_prune(s->checkpoint, s->target, &options);
 }
 
 static lac_status try_allocate(test_scene *s)
@@ -425,6 +456,15 @@ static void check_new_mask(test_scene *s)
     }
 }
 
+/* 2 of every 4 of the matrix that was pruned, and all of the last 2. */
+static void check_reordered(test_scene *s)
+{
+    lac_mask_info info = {.size = sizeof info};
+    assert_ok(lac_mask_get_info(s->new_mask, &info));
+    assert_int_equal(info.kept, TEST_ROWS * (TEST_COLS / 4 * 2 + 2));
+    assert_true(info.col_perm != NULL);
+}
+
 /* Something whole lies at the target. */
 static void check_target(test_scene *s)
 {
@@ -487,6 +527,7 @@ static const scenario scenarios[] = {
     {"lac_mask_from_matrix", try_mask_from_matrix, 0, check_new_mask, true},
     {"lac_mask_from_nonzeros", try_mask_from_nonzeros, 0, check_new_mask, true},
     {"lac_mask_with_pattern", try_mask_with_pattern, 0, check_new_mask, true},
+    {"lac_mask_reorder", try_mask_reorder, 0, check_reordered, true},
     {"lac_mask_apply", try_mask_apply, 0, 0, false},
     {"lac_mask_get_info lac_mask_energy lac_mask_get lac_mask_free", try_mask_reads, 0, 0, false},
     {"lac_weight_compress", try_compress, 0, check_new_weight, true},
@@ -514,6 +555,7 @@ static const scenario scenarios[] = {
     {"lac_checkpoint_prune", try_checkpoint_prune, 0, check_target, true},
     {"lac_checkpoint_prune", try_checkpoint_dense, 0, check_target, true},
     {"lac_checkpoint_prune", try_checkpoint_resume, 0, check_target, true},
+    {"lac_checkpoint_prune", try_checkpoint_links, 0, check_target, true},
     {"lac_checkpoint_allocate lac_allocation_get_info lac_allocation_get_layer lac_allocation_get_option lac_allocation_free",
      try_allocate, 0, 0, true},
     {"lac_writer_open lac_writer_free", try_writer_open, 0, 0, true},

@@ -84,6 +84,48 @@ static void test_hidden_order_is_found(void **state)
     }
 }
 
+/* Methods judge by doubles, which come scaled: an order is found among them all the same. */
+static void test_hidden_order_is_found_by_every_method(void **state)
+{
+    enum { N = 64, K = 64, SAMPLES = 200 };
+    test_random random = test_random_make("hidden from methods", 0);
+    static float x[SAMPLES * K]; /* as gradients, 3 samples of [N][K] */
+    static double wide[N * K];
+    float *w = hide(&random, N, K, 2, 4, 1, LAC_PERMUTE_COLUMNS), corrected[N * K];
+    lac_calibration *calibration = NULL;
+    lac_pattern pattern;
+    (void)state;
+    for (int i = 0; i < SAMPLES * K; i++) x[i] = (float)test_random_gaussian(&random);
+    for (int i = 0; i < N * K; i++) wide[i] = w[i];
+    lac_matrix samples = {.data = x, .dtype = LAC_DTYPE_F32, .rows = SAMPLES, .cols = K};
+    lac_matrix dense = {.data = w, .dtype = LAC_DTYPE_F32, .rows = N, .cols = K}, doubles = dense, out = dense;
+    doubles.data = wide, doubles.dtype = LAC_DTYPE_F64, out.data = corrected;
+    lac_gradients gradients = {
+        .size = sizeof gradients, .data = x, .dtype = LAC_DTYPE_F32, .samples = 3}; /* any numbers will do */
+    assert_ok(lac_calibration_create(K, &calibration));
+    assert_ok(lac_calibration_add(calibration, &samples, 1));
+    assert_ok(lac_pattern_parse("2:4", &pattern));
+    for (int method = LAC_METHOD_MAGNITUDE; method <= LAC_METHOD_FISHER; method++) {
+        double share[2];
+        for (int moved = 0; moved < 2; moved++) {
+            lac_mask *mask = NULL;
+            double kept, total;
+            lac_prune_options options = {.size = sizeof options, .method = (lac_method)method};
+            if (method == LAC_METHOD_WANDA || method == LAC_METHOD_OBS) options.calibration = calibration;
+            if (method == LAC_METHOD_FISHER) options.gradients = &gradients;
+            options.permute = moved ? LAC_PERMUTE_COLUMNS : 0;
+            assert_ok(lac_prune_and_correct(&doubles, &pattern, &options, &out, &mask));
+            assert_ok(lac_mask_energy(mask, &dense, &kept, &total));
+            share[moved] = kept / total;
+            lac_mask_free(mask);
+        }
+        print_message("method %d: %.4f of the energy without, %.4f with\n", method, share[0], share[1]);
+        assert_true(1 - share[1] < (1 - share[0]) * 0.5);
+    }
+    lac_calibration_free(calibration);
+    free(w);
+}
+
 /* On Gaussian weights there is little to gain, and nothing may be lost; the same for every number of threads. */
 static void test_never_less(void **state)
 {
@@ -181,7 +223,7 @@ static void test_with_second_order(void **state)
             lac_mask_free(mask);
         }
         print_message("%s: %.4f of the outputs lost without, %.4f with\n", patterns[i], error[0] / total, error[1] / total);
-        assert_true(error[1] <= error[0] * (1 + 1e-6));
+        assert_true(error[1] <= error[0] * (i == 0 ? 0.99 : 1 + 1e-6));
     }
     lac_calibration_free(calibration);
 }
@@ -293,6 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hidden_order_is_found),
+        cmocka_unit_test(test_hidden_order_is_found_by_every_method),
         cmocka_unit_test(test_never_less),
         cmocka_unit_test(test_orders_are_undone_in_passing),
         cmocka_unit_test(test_with_second_order),

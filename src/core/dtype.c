@@ -181,6 +181,20 @@ void lac_store_f64(void *data, lac_dtype dtype, int64_t i, double value)
     }
 }
 
+/* lac_f16_to_f32 without branches, so that the loop becomes vector code. */
+static void widen_f16(const uint16_t *from, int64_t count, float *out)
+{
+    for (int64_t i = 0; i < count; ++i) {
+        uint32_t bits = from[i], wide = (bits & 0x7fffu) << 13, subnormal;
+        float magnitude = (float)(int32_t)(bits & 0x3ffu) * 0x1p-24f; /* exact */
+        memcpy(&subnormal, &magnitude, sizeof subnormal);
+        uint32_t is_subnormal = 0u - (wide < 0x00800000u), is_not_finite = 0u - (wide >= 0x0f800000u);
+        uint32_t normal = wide + (112u << 23) + (is_not_finite & 112u << 23);
+        uint32_t value = (subnormal & is_subnormal) | (normal & ~is_subnormal) | (bits & 0x8000u) << 16;
+        memcpy(out + i, &value, sizeof value);
+    }
+}
+
 void lac_load_run_f32(const void *data, lac_dtype dtype, int64_t start, int64_t stride, int64_t count, float *out)
 {
     if (count <= 0) return; /* data may then be NULL */
@@ -193,7 +207,11 @@ void lac_load_run_f32(const void *data, lac_dtype dtype, int64_t start, int64_t 
         }
         break;
     case LAC_DTYPE_F16:
-        for (int64_t i = 0; i < count; ++i) out[i] = lac_f16_to_f32(((const uint16_t *)data)[start + i * stride]);
+        if (stride == 1) {
+            widen_f16((const uint16_t *)data + start, count, out);
+        } else {
+            for (int64_t i = 0; i < count; ++i) out[i] = lac_f16_to_f32(((const uint16_t *)data)[start + i * stride]);
+        }
         break;
     case LAC_DTYPE_BF16:
         for (int64_t i = 0; i < count; ++i) out[i] = lac_bf16_to_f32(((const uint16_t *)data)[start + i * stride]);

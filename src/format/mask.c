@@ -197,17 +197,15 @@ lac_status lac_mask_apply(const lac_mask *mask, const lac_matrix *dense)
     return LAC_STATUS_OK;
 }
 
-/* `count` elements, 64 at most, from `start` on, `stride` apart, as doubles. */
-static void load_run(const lac_matrix *matrix, int64_t start, int64_t stride, int64_t count, double *out)
-{
-    float run[64]; /* every other dtype's values are floats */
-    if (matrix->dtype == LAC_DTYPE_F64) {
-        for (int64_t i = 0; i < count; i++) out[i] = lac_load_f64(matrix->data, matrix->dtype, start + i * stride);
-        return;
+/* What eight bits keep of eight numbers: 0 or 1 for each, to multiply by. */
+#define BIT_ROW(b)                                                                                                             \
+    {                                                                                                                          \
+        (b) & 1, (b) >> 1 & 1, (b) >> 2 & 1, (b) >> 3 & 1, (b) >> 4 & 1, (b) >> 5 & 1, (b) >> 6 & 1, (b) >> 7                  \
     }
-    lac_load_run_f32(matrix->data, matrix->dtype, start, stride, count, run);
-    for (int64_t i = 0; i < count; i++) out[i] = run[i];
-}
+#define BIT_ROWS_4(b)  BIT_ROW(b), BIT_ROW((b) + 1), BIT_ROW((b) + 2), BIT_ROW((b) + 3)
+#define BIT_ROWS_16(b) BIT_ROWS_4(b), BIT_ROWS_4((b) + 4), BIT_ROWS_4((b) + 8), BIT_ROWS_4((b) + 12)
+#define BIT_ROWS_64(b) BIT_ROWS_16(b), BIT_ROWS_16((b) + 16), BIT_ROWS_16((b) + 32), BIT_ROWS_16((b) + 48)
+static const double kept_of_eight[256][8] = {BIT_ROWS_64(0), BIT_ROWS_64(64), BIT_ROWS_64(128), BIT_ROWS_64(192)};
 
 /* Rows whose sums are kept until they are added up, in their order: the result does not depend on the threads. */
 enum { ENERGY_ROWS = 256, LANES = 8 };
@@ -227,16 +225,27 @@ static void add_row(void *state, int thread, int64_t index)
     double kept[LANES] = {0}, total[LANES] = {0}; /* sums of rows first: smaller rounding errors in large matrices */
     (void)thread;
     for (int64_t w = 0; w < mask->words; w++) {
-        double values[64] = {0};
-        int64_t count = mask->k - w * 64 < 64 ? mask->k - w * 64 : 64;
-        load_run(s->matrix, lac_matrix_at(s->matrix, s->first + index, w * 64), lac_matrix_col_stride(s->matrix), count,
-                 values);
-        for (int c = 0; c < 64; c += LANES)
-            for (int i = 0; i < LANES; i++) {
-                double square = fabs(values[c + i]) <= DBL_MAX ? values[c + i] * values[c + i] : 0;
-                total[i] += square;
-                kept[i] += (row[w] >> (c + i)) & 1 ? square : 0;
+        float narrow[64] = {0}; /* every dtype but F64 is a float */
+        double squares[64] = {0};
+        int64_t count = mask->k - w * 64 < 64 ? mask->k - w * 64 : 64, stride = lac_matrix_col_stride(s->matrix);
+        int64_t start = lac_matrix_at(s->matrix, s->first + index, w * 64);
+        if (s->matrix->dtype == LAC_DTYPE_F64) {
+            for (int64_t i = 0; i < count; i++) squares[i] = ((const double *)s->matrix->data)[start + i * stride];
+            for (int i = 0; i < 64; i++) squares[i] = fabs(squares[i]) <= DBL_MAX ? squares[i] * squares[i] : 0;
+        } else {
+            lac_load_run_f32(s->matrix->data, s->matrix->dtype, start, stride, count, narrow);
+            for (int i = 0; i < 64; i++) {
+                double value = fabsf(narrow[i]) <= FLT_MAX ? narrow[i] : 0;
+                squares[i] = value * value;
             }
+        }
+        for (int c = 0; c < 64; c += LANES) {
+            const double *keeps = kept_of_eight[row[w] >> c & 255];
+            for (int i = 0; i < LANES; i++) {
+                total[i] += squares[c + i];
+                kept[i] += squares[c + i] * keeps[i];
+            }
+        }
     }
     s->kept[index] = s->total[index] = 0;
     for (int i = 0; i < LANES; i++) s->kept[index] += kept[i], s->total[index] += total[i];

@@ -138,9 +138,22 @@ lac_status lac_output_cut(lac_output *output)
     return LAC_STATUS_OK;
 }
 
+/* Lets the disk begin with what was written since `first`, so that it works while the next piece is made; lac_output_commit waits for all of
+ * it. Small pieces are left to the system, and so is everything where it knows no such call. */
+static void begin_flush(const lac_output *output, uint64_t first)
+{
+#ifdef SYNC_FILE_RANGE_WRITE
+    if (output->bytes - first >= UINT64_C(1) << 20)
+        (void)sync_file_range(output->descriptor, (off_t)first, (off_t)(output->bytes - first), SYNC_FILE_RANGE_WRITE);
+#else
+    (void)output, (void)first;
+#endif
+}
+
 lac_status lac_output_write(lac_output *output, const void *data, uint64_t bytes)
 {
     const uint8_t *p = data;
+    uint64_t first = output->bytes;
     if (output->stays) lac_digest_add(&output->digest, data, bytes);
     while (bytes > 0) {
         ssize_t done = write(output->descriptor, p, (size_t)(bytes < piece_bytes ? bytes : piece_bytes));
@@ -155,6 +168,7 @@ lac_status lac_output_write(lac_output *output, const void *data, uint64_t bytes
         bytes -= (uint64_t)done;
         output->bytes += (uint64_t)done;
     }
+    begin_flush(output, first);
     return LAC_STATUS_OK;
 }
 

@@ -11,10 +11,12 @@
 #include "core/memory.h"
 #include "core/pattern.h"
 #include "core/status.h"
+#include "format/reorder.h"
 #include "lacuna.h"
 #include "prune/checkpoint.h"
 #include "prune/inputs.h"
 #include "prune/layer.h"
+#include "prune/links.h"
 #include "prune/permute.h"
 #include "prune/resume.h"
 
@@ -22,11 +24,17 @@ typedef struct checkpoint {
     lac_checkpoint_options options;
     lac_file *file, *inputs; /* inputs: NULL without a calibration */
     lac_writer *writer;
+    lac_links *links;         /* NULL: no layer's inputs are moved by the layers before it */
     lac_journal *journal;     /* NULL: this run cannot be resumed */
     int64_t finished;         /* tensors that were pruned, by this run or an earlier one */
     int64_t tensors, weights; /* of the input */
     uint64_t bytes_done, bytes_total;
 } checkpoint;
+
+/* The order that a tensor's rows take because it is a producer, and its columns because it is a consumer; NULL: their own. */
+typedef struct order {
+    const uint32_t *rows, *cols;
+} order;
 
 static double seconds_now(void)
 {
@@ -41,33 +49,17 @@ static lac_status get_tensor(const checkpoint *c, int64_t index, lac_tensor_info
     return lac_file_get_tensor(c->file, index, tensor);
 }
 
-/* What happens to a tensor: why it is copied, or "" and the pattern that it is pruned to. */
-static const char *decide(const checkpoint *c, const lac_tensor_info *tensor, lac_pattern *pattern)
+/* What may be reordered under this pattern, and stored so. With one pattern for all, one that knows no such order is refused in pruning. */
+static uint32_t permute_for(const checkpoint *c, int64_t index, const lac_pattern *pattern)
 {
-    const char *reason = lac_checkpoint_reason_to_copy(&c->options, tensor);
-    if (*reason) return reason;
-    if (c->options.pattern) {
-        *pattern = *c->options.pattern;
-        return "";
-    }
-    const lac_choice_info *choice = lac_allocation_find(c->options.allocation, tensor->name);
-    if (!choice) return "not in the allocation";
-    if (!choice->pruned) return "stays dense";
-    *pattern = choice->pattern;
-    return "";
-}
-
-/* What may be reordered under this pattern. With one pattern for all, one that knows no such order is refused in pruning. */
-static uint32_t permute_for(const checkpoint *c, const lac_pattern *pattern)
-{
-    uint32_t wanted = c->options.prune.permute;
+    uint32_t wanted = c->options.prune.permute & (lac_links_consumes(c->links, index) ? ~LAC_PERMUTE_COLUMNS : ~0u);
     return c->options.allocation ? wanted & lac_permute_possible(pattern) : wanted;
 }
 
-static lac_status declare_pruned(const checkpoint *c, const lac_tensor_info *tensor, const lac_pattern *pattern)
+static lac_status declare_pruned(const checkpoint *c, int64_t index, const lac_tensor_info *tensor, const lac_pattern *pattern)
 {
     const lac_compress_options *o = &c->options.compress;
-    uint32_t permute = permute_for(c, pattern);
+    uint32_t permute = permute_for(c, index, pattern);
     lac_weight_info info = {.size = sizeof info, .pattern = *pattern, .n = tensor->shape[0], .k = tensor->shape[1]};
     info.dtype = o->dtype != LAC_DTYPE_NONE ? o->dtype : tensor->dtype == LAC_DTYPE_F64 ? LAC_DTYPE_F32 : tensor->dtype;
     info.encoding = o->encoding;
@@ -113,10 +105,10 @@ static lac_status declare_all(checkpoint *c)
         lac_pattern pattern;
         status = get_tensor(c, i, &tensor);
         if (status != LAC_STATUS_OK) return status;
-        if (*decide(c, &tensor, &pattern) || c->options.keep_dense)
+        if (*lac_checkpoint_decide(&c->options, &tensor, &pattern) || c->options.keep_dense)
             status = lac_writer_declare_tensor(c->writer, &tensor);
         else
-            status = declare_pruned(c, &tensor, &pattern);
+            status = declare_pruned(c, i, &tensor, &pattern);
         if (status != LAC_STATUS_OK) return lac_fail_in(status, "%s", tensor.name);
         c->bytes_total += tensor.bytes;
     }
@@ -147,22 +139,45 @@ static lac_status write_pruned(const checkpoint *c, const lac_layer_result *resu
     return status;
 }
 
-static lac_status prune_tensor(const checkpoint *c, const lac_tensor_info *tensor, lac_layer_report *report)
+/* Whether an order of rows must be there while the tensor is pruned: where its rows are not searched for one, and then only renumbered. */
+static bool settles_rows(uint32_t permute, const lac_pattern *pattern)
+{
+    return !(permute & LAC_PERMUTE_ROWS) && pattern->family != LAC_FAMILY_SHUFFLED;
+}
+
+static lac_status prune_tensor(const checkpoint *c, const lac_tensor_info *tensor, const order *to, lac_layer_report *report)
 {
     lac_layer layer;
     lac_layer_result result;
     lac_prune_options options = c->options.prune;
-    options.permute = permute_for(c, &report->pattern);
+    options.permute = permute_for(c, report->index, &report->pattern);
+    bool settled = settles_rows(options.permute, &report->pattern);
     lac_status status = lac_layer_open(tensor, c->inputs, &options, &layer);
     if (status != LAC_STATUS_OK) return status;
+    layer.rows = settled ? to->rows : NULL;
+    layer.cols = report->pattern.family == LAC_FAMILY_SHUFFLED ? NULL : to->cols;
     status = lac_layer_prune(&layer, &report->pattern, &result);
     if (status == LAC_STATUS_OK) {
         report->energy_kept = result.energy_kept, report->output_error = result.output_error;
         report->loss_rise = result.loss_rise;
-        status = write_pruned(c, &result, tensor->name, report);
+        if (to->rows || to->cols) status = lac_layer_move(&result, to->rows, to->cols, !settled);
+        if (status == LAC_STATUS_OK) status = write_pruned(c, &result, tensor->name, report);
         lac_layer_release(&result);
     }
     lac_layer_close(&layer);
+    return status;
+}
+
+/* Copies a tensor with its first two dimensions in another order. */
+static lac_status copy_moved(const checkpoint *c, const lac_tensor_info *tensor, const order *to)
+{
+    int64_t n = tensor->shape[0], k = tensor->rank > 1 ? tensor->shape[1] : 1;
+    void *moved = lac_allocate(tensor->bytes);
+    if (!moved) return lac_fail_memory("a copy of the tensor", tensor->bytes);
+    if (tensor->bytes > 0)
+        lac_reorder_elements(tensor->data, n, k, tensor->bytes / (uint64_t)n / (uint64_t)k, to->rows, to->cols, moved);
+    lac_status status = lac_writer_write_tensor(c->writer, tensor->name, moved, tensor->bytes);
+    lac_release(moved);
     return status;
 }
 
@@ -181,26 +196,77 @@ static lac_status tell(checkpoint *c, lac_layer_report *report, double start, ui
     return LAC_STATUS_OK;
 }
 
-static lac_status write_now(const checkpoint *c, const lac_tensor_info *tensor, lac_layer_report *report)
+static lac_status write_now(const checkpoint *c, const lac_tensor_info *tensor, const order *to, lac_layer_report *report)
 {
-    if (report->pruned) return prune_tensor(c, tensor, report);
+    if (report->pruned) return prune_tensor(c, tensor, to, report);
+    if (to->rows || to->cols) return copy_moved(c, tensor, to);
     return lac_writer_write_tensor(c->writer, tensor->name, tensor->data, tensor->bytes);
 }
 
-/* Takes the tensor over from an earlier run, or does the work and notes that it is done. */
-static lac_status write_resumable(checkpoint *c, const lac_tensor_info *tensor, lac_layer_report *report, double start)
+/* What a tensor is made of, for the journal. */
+static lac_status look_at(const checkpoint *c, const lac_tensor_info *tensor, bool pruned, lac_resume_source *source)
 {
     lac_tensor_info samples = {.size = sizeof samples};
-    bool passed = false, sampled = report->pruned && c->inputs;
+    bool sampled = pruned && c->inputs;
     lac_status status = sampled ? lac_inputs_find(c->inputs, tensor->name, c->options.prune.method, &samples) : LAC_STATUS_OK;
-    if (status != LAC_STATUS_OK) return status;
-    lac_resume_source source = lac_resume_look(tensor, sampled ? &samples : NULL);
-    status = lac_resume_pass(c->journal, c->writer, &source, report, &passed);
+    if (status == LAC_STATUS_OK) *source = lac_resume_look(tensor, sampled ? &samples : NULL);
+    return status;
+}
+
+/* Takes the tensor over from an earlier run, or does the work and notes that it is done. */
+static lac_status write_resumable(checkpoint *c, const lac_tensor_info *tensor, const order *to, lac_layer_report *report,
+                                  double start)
+{
+    bool passed = false;
+    lac_resume_source source;
+    lac_status status = look_at(c, tensor, report->pruned, &source);
+    if (status == LAC_STATUS_OK) status = lac_resume_pass(c->journal, c->writer, &source, report, &passed);
     if (status != LAC_STATUS_OK || passed) return status;
     status = lac_resume_prepare(c->journal, c->writer);
-    if (status == LAC_STATUS_OK) status = write_now(c, tensor, report);
+    if (status == LAC_STATUS_OK) status = write_now(c, tensor, to, report);
     report->seconds = seconds_now() - start;
     return status == LAC_STATUS_OK ? lac_resume_note(c->journal, c->writer, &source, report) : status;
+}
+
+/* Prunes a consumer for the order of its columns alone: it is pruned in that order when its turn comes. */
+static lac_status search_order(const checkpoint *c, const lac_tensor_info *tensor, int64_t index, const uint32_t *rows,
+                               uint32_t *perm)
+{
+    lac_layer layer;
+    lac_layer_result result;
+    lac_pattern pattern;
+    lac_prune_options options = c->options.prune;
+    lac_checkpoint_decide(&c->options, tensor, &pattern);
+    options.permute = permute_for(c, index, &pattern) | LAC_PERMUTE_COLUMNS;
+    lac_status status = lac_layer_open(tensor, c->inputs, &options, &layer);
+    if (status != LAC_STATUS_OK) return status;
+    layer.rows = settles_rows(options.permute, &pattern) ? rows : NULL;
+    status = lac_layer_prune(&layer, &pattern, &result);
+    if (status == LAC_STATUS_OK) {
+        memcpy(perm, result.mask->col_perm, (size_t)tensor->shape[1] * sizeof *perm);
+        lac_layer_release(&result);
+    }
+    lac_layer_close(&layer);
+    return status;
+}
+
+/* lac_links_search: the order that an earlier run found, or a new one. */
+static lac_status find_order(void *user, int64_t index, const uint32_t *rows, uint32_t *perm)
+{
+    const checkpoint *c = user;
+    lac_tensor_info tensor;
+    lac_resume_source source = {0};
+    bool passed = false;
+    lac_status status = get_tensor(c, index, &tensor);
+    if (status == LAC_STATUS_OK && c->journal) {
+        status = look_at(c, &tensor, true, &source);
+        if (status == LAC_STATUS_OK)
+            status = lac_resume_pass_order(c->journal, c->writer, &source, tensor.name, tensor.shape[1], perm, &passed);
+    }
+    if (status == LAC_STATUS_OK && !passed) status = search_order(c, &tensor, index, rows, perm);
+    if (status == LAC_STATUS_OK && c->journal && !passed)
+        status = lac_resume_note_order(c->journal, c->writer, &source, tensor.name, tensor.shape[1], perm);
+    return status == LAC_STATUS_OK ? status : lac_fail_in(status, "%s", tensor.name);
 }
 
 /* Asks the system to read a tensor from the disk while another is worked on; it may decline. */
@@ -220,11 +286,15 @@ static lac_status write_tensor(checkpoint *c, int64_t index)
     if (status != LAC_STATUS_OK) return status;
     read_ahead(c, index + 1);
     lac_layer_report report = {.name = tensor.name, .index = index, .energy_kept = 1.0, .output_error = -1, .loss_rise = -1};
-    report.reason = decide(c, &tensor, &report.pattern);
+    report.reason = lac_checkpoint_decide(&c->options, &tensor, &report.pattern);
     report.pruned = *report.reason == '\0';
     report.dense_bytes = report.stored_bytes = tensor.bytes;
     if (tensor.rank == 2) report.n = tensor.shape[0], report.k = tensor.shape[1];
-    status = c->journal ? write_resumable(c, &tensor, &report, start) : write_now(c, &tensor, &report);
+    order to;
+    status = lac_links_find(c->links, index, find_order, c, &to.rows, &to.cols);
+    if (status != LAC_STATUS_OK) return status;
+    report.moved = (to.rows ? LAC_PERMUTE_ROWS : 0) | (to.cols ? LAC_PERMUTE_COLUMNS : 0);
+    status = c->journal ? write_resumable(c, &tensor, &to, &report, start) : write_now(c, &tensor, &to, &report);
     if (status != LAC_STATUS_OK) return lac_fail_in(status, "%s", tensor.name);
     c->finished += report.pruned;
     return tell(c, &report, start, tensor.bytes);
@@ -260,6 +330,7 @@ static lac_status open_both(checkpoint *c, const char *in, const char *out)
     c->tensors = info.tensors;
     c->weights = info.weights;
     status = lac_checkpoint_open_inputs(&c->options, &c->inputs);
+    if (status == LAC_STATUS_OK) status = lac_links_make(&c->options, c->file, &c->links);
     if (status != LAC_STATUS_OK) return status;
     if (c->options.resume == LAC_RESUME_NO) return lac_writer_open(out, &c->writer);
     status = lac_resume_open(out, c->options.resume, lac_checkpoint_describe(&c->options), &c->journal);
@@ -273,6 +344,7 @@ static void close_all(checkpoint *c, lac_status status)
     if (c->journal && c->writer && !stays) c->writer->output.stays = false;
     lac_writer_free(c->writer);
     lac_journal_close(c->journal, !stays);
+    lac_links_free(c->links);
     lac_file_close(c->inputs);
     lac_file_close(c->file);
 }

@@ -13,6 +13,9 @@ lac_status lac_checkpoint_read_options(const lac_checkpoint_options *options, bo
 /* Why a tensor is copied as it is; "" when it is one to prune. Does not look at an allocation. */
 const char *lac_checkpoint_reason_to_copy(const lac_checkpoint_options *options, const lac_tensor_info *tensor);
 
+/* What happens to a tensor: why it is copied, or "" and the pattern that it is pruned to. */
+const char *lac_checkpoint_decide(const lac_checkpoint_options *options, const lac_tensor_info *tensor, lac_pattern *pattern);
+
 /* Everything besides the tensors that decides what is written, for the journal; NULL without memory. */
 json_t *lac_checkpoint_describe(const lac_checkpoint_options *options);
 

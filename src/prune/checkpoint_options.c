@@ -13,7 +13,7 @@
 static lac_status check_globs(const char *name, const char *const *globs, size_t count)
 {
     if (count > 0 && !globs)
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: %s is NULL but %s_count is %zu", name, name, count);
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: %s is NULL but its count is %zu", name, count);
     for (size_t i = 0; i < count; i++)
         if (!globs[i]) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: %s[%zu] is NULL", name, i);
     return LAC_STATUS_OK;
@@ -31,6 +31,7 @@ lac_status lac_checkpoint_read_options(const lac_checkpoint_options *options, bo
     if (patterned && o.pattern) status = lac_pattern_validate(o.pattern);
     if (status == LAC_STATUS_OK) status = check_globs("include", o.include, o.include_count);
     if (status == LAC_STATUS_OK) status = check_globs("exclude", o.exclude, o.exclude_count);
+    if (status == LAC_STATUS_OK) status = check_globs("producers", o.producers, o.producer_count);
     if (status != LAC_STATUS_OK) return status;
     if (o.keep_dense != 0 && o.keep_dense != 1)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: keep_dense is %d; it must be 0 or 1", (int)o.keep_dense);
@@ -67,6 +68,21 @@ const char *lac_checkpoint_reason_to_copy(const lac_checkpoint_options *o, const
     if (tensor->shape[0] > LAC_MAX_DIMENSION || tensor->shape[1] > LAC_MAX_DIMENSION) return "too large";
     if (o->include_count > 0 && !matches(tensor->name, o->include, o->include_count)) return "not included";
     if (matches(tensor->name, o->exclude, o->exclude_count)) return "excluded";
+    return "";
+}
+
+const char *lac_checkpoint_decide(const lac_checkpoint_options *o, const lac_tensor_info *tensor, lac_pattern *pattern)
+{
+    const char *reason = lac_checkpoint_reason_to_copy(o, tensor);
+    if (*reason) return reason;
+    if (o->pattern) {
+        *pattern = *o->pattern;
+        return "";
+    }
+    const lac_choice_info *choice = lac_allocation_find(o->allocation, tensor->name);
+    if (!choice) return "not in the allocation";
+    if (!choice->pruned) return "stays dense";
+    *pattern = choice->pattern;
     return "";
 }
 
@@ -119,10 +135,11 @@ static json_t *describe_choice(const lac_checkpoint_options *o)
 json_t *lac_checkpoint_describe(const lac_checkpoint_options *o)
 {
     const lac_prune_options *p = &o->prune;
-    return json_pack("{s:o,s:o,s:o,s:o,s:i,s:i,s:f,s:i,s:i,s:i,s:b,s:s,s:i,s:i,s:i}", "pattern", describe_choice(o), "schedule",
-                     describe_patterns(p->schedule, p->schedule_count), "include", describe_globs(o->include, o->include_count),
-                     "exclude", describe_globs(o->exclude, o->exclude_count), "method", (int)p->method, "score", (int)p->score,
-                     "damping", p->damping, "permute", (int)p->permute, "permute_rounds", (int)p->permute_rounds,
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:i,s:i,s:f,s:i,s:i,s:i,s:b,s:s,s:i,s:i,s:i}", "pattern", describe_choice(o),
+                     "schedule", describe_patterns(p->schedule, p->schedule_count), "include",
+                     describe_globs(o->include, o->include_count), "exclude", describe_globs(o->exclude, o->exclude_count),
+                     "producers", describe_globs(o->producers, o->producer_count), "method", (int)p->method, "score",
+                     (int)p->score, "damping", p->damping, "permute", (int)p->permute, "permute_rounds", (int)p->permute_rounds,
                      "transposable", (int)p->transposable, "gpu", p->device && p->device->info.kind == LAC_DEVICE_KIND_CUDA,
                      "dtype", lac_dtype_name(o->compress.dtype), "encoding", (int)o->compress.encoding, "overflow",
                      (int)o->compress.overflow, "keep_dense", (int)o->keep_dense);

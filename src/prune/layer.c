@@ -7,6 +7,7 @@
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "format/reorder.h"
 #include "prune/inputs.h"
 
 static lac_status read_samples(const lac_file *inputs, lac_layer *layer)
@@ -40,7 +41,7 @@ lac_status lac_layer_open(const lac_tensor_info *tensor, const lac_file *inputs,
 static lac_status correct(lac_layer *layer, const lac_pattern *pattern, lac_layer_result *result)
 {
     double error = 0, total = 0;
-    lac_prune_extras extras = {.factor = &layer->factor};
+    lac_prune_extras extras = {.factor = &layer->factor, .settled_rows = layer->rows, .settled_cols = layer->cols};
     result->block = result->values.data = lac_allocate(layer->bytes);
     if (!result->block) return lac_fail_memory("the corrected weights", layer->bytes);
     lac_status status =
@@ -59,8 +60,9 @@ lac_status lac_layer_prune(lac_layer *layer, const lac_pattern *pattern, lac_lay
     lac_layer_result result = {.values = layer->dense, .output_error = -1, .loss_rise = -1, .energy_kept = 1};
     double kept = 0, total = 0;
     bool corrects = layer->calibration || layer->options.gradients;
-    lac_status status =
-        corrects ? correct(layer, pattern, &result) : lac_prune(&layer->dense, pattern, &layer->options, &result.mask);
+    lac_prune_extras extras = {.settled_rows = layer->rows, .settled_cols = layer->cols};
+    lac_status status = corrects ? correct(layer, pattern, &result)
+                                 : lac_prune_with(&layer->dense, pattern, &layer->options, &extras, &result.mask);
     if (status == LAC_STATUS_OK) status = lac_mask_energy_by(result.mask, &layer->dense, layer->options.threads, &kept, &total);
     if (status != LAC_STATUS_OK) {
         lac_layer_release(&result);
@@ -69,6 +71,25 @@ lac_status lac_layer_prune(lac_layer *layer, const lac_pattern *pattern, lac_lay
     if (total > 0) result.energy_kept = kept / total;
     result.loss = layer->calibration ? result.output_error : corrects ? result.loss_rise : 1 - result.energy_kept;
     *out = result;
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_layer_move(lac_layer_result *result, const uint32_t *rows, const uint32_t *cols, bool keep_rows)
+{
+    const lac_matrix *values = &result->values;
+    uint64_t element = lac_dtype_size(values->dtype), bytes = (uint64_t)values->rows * (uint64_t)values->cols * element;
+    lac_mask *mask = NULL;
+    void *block = lac_allocate(bytes);
+    if (!block) return lac_fail_memory("the weights in another order", bytes);
+    lac_status status = lac_mask_reorder_with(result->mask, rows, cols, keep_rows, &mask);
+    if (status != LAC_STATUS_OK) {
+        lac_release(block);
+        return status;
+    }
+    lac_reorder_elements(values->data, values->rows, values->cols, element, rows, cols, block);
+    lac_layer_release(result);
+    result->mask = mask;
+    result->block = result->values.data = block;
     return LAC_STATUS_OK;
 }
 

@@ -13,8 +13,9 @@ typedef struct lac_layer {
     lac_calibration *calibration; /* WANDA, OBS; or NULL */
     lac_gradients gradients;      /* FISHER */
     void *gradients_copy;
-    lac_prune_options options; /* with the two of them */
-    lac_obs_factor factor;     /* OBS: for all patterns */
+    lac_prune_options options;   /* with the two of them */
+    lac_obs_factor factor;       /* OBS: for all patterns */
+    const uint32_t *rows, *cols; /* the caller's: the order that W is pruned in, which the mask then carries; or NULL */
 } lac_layer;
 
 /* What pruning made of a layer. */
@@ -32,6 +33,8 @@ typedef struct lac_layer_result {
 lac_status lac_layer_open(const lac_tensor_info *tensor, const lac_file *inputs, const lac_prune_options *options,
                           lac_layer *out);
 lac_status lac_layer_prune(lac_layer *layer, const lac_pattern *pattern, lac_layer_result *out);
+/* Moves the rows and columns of what was pruned, mask and values (NULL: none). An order of the mask's goes that this undoes; with keep_rows that of rows stays. */
+lac_status lac_layer_move(lac_layer_result *result, const uint32_t *rows, const uint32_t *cols, bool keep_rows);
 void lac_layer_release(lac_layer_result *result);
 void lac_layer_close(lac_layer *layer);
 

@@ -129,17 +129,37 @@ static double worth_of(const lac_matrix *scores, lac_score score, const lac_mask
     return sum;
 }
 
+static lac_status copy_order(const uint32_t *from, int64_t count, uint32_t **out)
+{
+    lac_status status = allocate_numbers(count, out);
+    for (int64_t i = 0; status == LAC_STATUS_OK && i < count; i++) (*out)[i] = from ? from[i] : (uint32_t)i;
+    return status;
+}
+
 static lac_status find_order(const lac_prune_job *job, const lac_permute *permute, reordered *order)
 {
     lac_status status = LAC_STATUS_OK;
-    if (permute->rows) {
+    if (permute->row_order) {
+        status = copy_order(permute->row_order, job->geometry.n, &order->rows);
+    } else if (permute->rows) {
         status = allocate_numbers(job->geometry.n, &order->rows);
         if (status == LAC_STATUS_OK) status = lac_permute_rows(job, order->rows);
     }
-    if (status == LAC_STATUS_OK && permute->columns) {
-        status = allocate_numbers(job->geometry.k, &order->columns);
-        if (status == LAC_STATUS_OK) status = lac_permute_columns(job, order->rows, permute->rounds, order->columns);
-    }
+    if (status != LAC_STATUS_OK) return status;
+    if (permute->col_order) return copy_order(permute->col_order, job->geometry.k, &order->columns);
+    if (!permute->columns) return LAC_STATUS_OK;
+    status = allocate_numbers(job->geometry.k, &order->columns);
+    return status == LAC_STATUS_OK ? lac_permute_columns(job, order->rows, permute->rounds, order->columns) : status;
+}
+
+/* What the order that was found has to beat: what is settled, and the rest as it stands. A mask that was asked for an order has one all the same, so that its
+ * parts are known beforehand. */
+static lac_status plain_order(const lac_prune_job *job, const lac_permute *permute, reordered *order)
+{
+    lac_status status = LAC_STATUS_OK;
+    if (permute->row_order || permute->rows) status = copy_order(permute->row_order, job->geometry.n, &order->rows);
+    if (status == LAC_STATUS_OK && (permute->col_order || permute->columns))
+        status = copy_order(permute->col_order, job->geometry.k, &order->columns);
     return status;
 }
 
@@ -174,46 +194,45 @@ static void write_back(const lac_matrix *from, const reordered *order, const lac
                           lac_load_f64(from->data, from->dtype, r * from->cols + c));
 }
 
-/* The arrays of `from`, set to the order as it is, become those of `to`. */
-static void keep_in_order(lac_mask *to, lac_mask *from)
+/* Prunes W in the order of r. Of moments in that order there may be some already. */
+static lac_status prune_candidate(const lac_prune_job *job, const lac_matrix *dense, const lac_prune_options *options,
+                                  bool corrects, reordered *r)
 {
-    for (int64_t i = 0; from->row_perm && i < from->n; i++) from->row_perm[i] = (uint32_t)i;
-    for (int64_t i = 0; from->col_perm && i < from->k; i++) from->col_perm[i] = (uint32_t)i;
-    to->row_perm = from->row_perm, to->col_perm = from->col_perm;
-    from->row_perm = from->col_perm = NULL;
+    lac_status status = copy_matrix(dense, r, &r->dense);
+    if (status == LAC_STATUS_OK && corrects) status = copy_matrix(dense, r, &r->corrected);
+    return status == LAC_STATUS_OK ? prune_in_order(r, &job->pattern, options, corrects, &r->mask) : status;
 }
 
-/* `plain` and `moved` are pruned both, and the better one goes out. */
-static lac_status choose(const lac_prune_job *job, const lac_prune_options *options, const lac_matrix *dense,
-                         const lac_matrix *corrected, reordered *plain, reordered *moved, lac_mask **out)
+/* Brings what was pruned back into the order of W: the mask, with the order beside it, and the values into r->corrected. */
+static lac_status turn_back(reordered *r, bool corrects)
+{
+    lac_mask *restored = NULL;
+    lac_matrix turned = r->corrected;
+    lac_release(r->dense.data);
+    r->dense.data = NULL;
+    if (corrects) {
+        uint64_t bytes = (uint64_t)turned.rows * (uint64_t)turned.cols * lac_dtype_size(turned.dtype);
+        turned.data = lac_allocate(bytes);
+        if (!turned.data) return lac_fail_memory("the corrected weights", bytes);
+        write_back(&r->corrected, r, &turned);
+        lac_release(r->corrected.data);
+        r->corrected = turned;
+    }
+    lac_status status = restore_mask(r->mask, r, &restored);
+    if (status != LAC_STATUS_OK) return status;
+    lac_mask_free(r->mask);
+    r->mask = restored;
+    return LAC_STATUS_OK;
+}
+
+/* Which of the two loses less. */
+static lac_status compare(const lac_prune_job *job, const lac_prune_options *options, const lac_matrix *dense,
+                          const reordered *plain, const reordered *moved, bool *better)
 {
     double without = 0, with = 0;
-    lac_mask *restored = NULL;
-    lac_matrix turned = moved->corrected; /* in the order of W, for the comparison */
-    lac_status status = LAC_STATUS_OK;
-    if (corrected) {
-        turned.data = lac_allocate((uint64_t)turned.rows * (uint64_t)turned.cols * lac_dtype_size(turned.dtype));
-        if (!turned.data) return lac_fail_memory("the corrected weights", (uint64_t)turned.rows * (uint64_t)turned.cols);
-        write_back(&moved->corrected, moved, &turned);
-    }
-    status = restore_mask(moved->mask, moved, &restored);
-    if (status == LAC_STATUS_OK) status = loss_of(job, options, dense, &plain->corrected, plain->mask, &without);
-    if (status == LAC_STATUS_OK) status = loss_of(job, options, dense, &turned, restored, &with);
-    if (status == LAC_STATUS_OK) {
-        bool better = with < without;
-        lac_matrix *values = better ? &turned : &plain->corrected;
-        reordered in_order = {0};
-        if (corrected) write_back(values, &in_order, corrected);
-        if (!better) { /* a mask that was asked for an order has one, so that its parts are known beforehand */
-            keep_in_order(plain->mask, restored);
-            lac_mask *swap = restored;
-            restored = plain->mask, plain->mask = swap;
-        }
-        *out = restored;
-        restored = NULL;
-    }
-    lac_mask_free(restored);
-    if (corrected) lac_release(turned.data);
+    lac_status status = loss_of(job, options, dense, &plain->corrected, plain->mask, &without);
+    if (status == LAC_STATUS_OK) status = loss_of(job, options, dense, &moved->corrected, moved->mask, &with);
+    *better = with < without;
     return status;
 }
 
@@ -221,17 +240,26 @@ lac_status lac_prune_permuted(const lac_prune_job *job, const lac_matrix *dense,
                               const lac_permute *permute, const lac_matrix *corrected, lac_mask **out)
 {
     reordered plain = {0}, moved = {0};
-    bool corrects = corrected != NULL;
+    bool corrects = corrected != NULL, searches = permute->rows || permute->columns, better = true;
     lac_status status = find_order(job, permute, &moved);
-    if (status == LAC_STATUS_OK) status = copy_matrix(dense, &moved, &moved.dense);
-    if (status == LAC_STATUS_OK) status = copy_matrix(dense, &plain, &plain.dense);
-    if (status == LAC_STATUS_OK && corrects) status = copy_matrix(dense, &moved, &moved.corrected);
-    if (status == LAC_STATUS_OK && corrects) status = copy_matrix(dense, &plain, &plain.corrected);
-    if (status == LAC_STATUS_OK && options->calibration)
+    if (status == LAC_STATUS_OK && options->calibration && moved.columns)
         status = copy_calibration(options->calibration, moved.columns, &moved.calibration);
-    if (status == LAC_STATUS_OK) status = prune_in_order(&plain, &job->pattern, options, corrects, &plain.mask);
-    if (status == LAC_STATUS_OK) status = prune_in_order(&moved, &job->pattern, options, corrects, &moved.mask);
-    if (status == LAC_STATUS_OK) status = choose(job, options, dense, corrected, &plain, &moved, out);
+    if (status == LAC_STATUS_OK) status = prune_candidate(job, dense, options, corrects, &moved);
+    if (status == LAC_STATUS_OK) status = turn_back(&moved, corrects);
+    if (status == LAC_STATUS_OK && searches) status = plain_order(job, permute, &plain);
+    if (status == LAC_STATUS_OK && searches) {
+        if (permute->col_order) plain.calibration = moved.calibration; /* the same order; moved's owns it */
+        status = prune_candidate(job, dense, options, corrects, &plain);
+        plain.calibration = NULL;
+    }
+    if (status == LAC_STATUS_OK && searches) status = turn_back(&plain, corrects);
+    if (status == LAC_STATUS_OK && searches) status = compare(job, options, dense, &plain, &moved, &better);
+    if (status == LAC_STATUS_OK) {
+        reordered *best = better ? &moved : &plain, in_order = {0};
+        if (corrects) write_back(&best->corrected, &in_order, corrected);
+        *out = best->mask;
+        best->mask = NULL;
+    }
     release(&plain);
     release(&moved);
     return status;

@@ -6,8 +6,9 @@
 
 /* What lac_prune_options say of permutations, resolved. */
 typedef struct lac_permute {
-    bool rows, columns;
-    int rounds; /* of the search over columns */
+    bool rows, columns;                    /* to be searched for                */
+    int rounds;                            /* of the search over columns        */
+    const uint32_t *row_order, *col_order; /* [n], [k]: settled already, or NULL */
 } lac_permute;
 
 /* LAC_PERMUTE_* that the pattern can gain by. */
@@ -22,7 +23,7 @@ lac_status lac_permute_rows(const lac_prune_job *job, uint32_t *perm);
 /* The order of columns under which groups keep more, for rows in the order of row_perm (NULL: their own): perm [k]. */
 lac_status lac_permute_columns(const lac_prune_job *job, const uint32_t *row_perm, int rounds, uint32_t *perm);
 
-/* Prunes in the order that is best, or as W stands when that is no better. The job's source holds what weights are judged by; `dense` is
+/* Prunes in the order that is best, or as W stands when that is no better; orders that are settled hold in any case. The job's source holds what weights are judged by; `dense` is
  * W, `options` are resolved; `corrected` may be NULL. */
 lac_status lac_prune_permuted(const lac_prune_job *job, const lac_matrix *dense, const lac_prune_options *options,
                               const lac_permute *permute, const lac_matrix *corrected, lac_mask **out);

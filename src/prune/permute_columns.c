@@ -52,8 +52,12 @@ static void read_scores(void *state, int thread, int64_t index)
         lac_source_read(&s->job->source, s->row_perm, first + done, count, 0, g->k, sums + (g->k + 7) / 8 * 8, row);
         for (int64_t i = 0; i < count; i++) lac_source_add_scores(&s->job->source, s->job->score, row[i], g->k, sums);
     }
-    for (int64_t c = 0; c < g->k; c++)
-        s->score[c * s->sampled + index] = isfinite(sums[c]) && sums[c] < 1e30 ? (float)sums[c] : 1e30f;
+    /* Doubles come scaled so that the largest is near 2^400: back to where a float can tell them apart. */
+    double shrink = !s->job->source.wide ? 1 : s->job->score == LAC_SCORE_L1 ? 0x1p-400 : 0x1p-800;
+    for (int64_t c = 0; c < g->k; c++) {
+        double sum = sums[c] * shrink;
+        s->score[c * s->sampled + index] = isfinite(sum) && sum < 1e30 ? (float)sum : 1e30f;
+    }
 }
 
 /* Sorts the group's scores in each row group, largest first, and reads off what it keeps without each column. */

@@ -133,11 +133,13 @@ static lac_status prune_by_magnitude(lac_prune_job *job, const lac_matrix *matri
 
 /* Permutations are searched for on what the method judges weights by. */
 static lac_status prune_permuted(lac_prune_job *job, const lac_matrix *matrix, const lac_prune_options *options,
-                                 const lac_matrix *corrected, lac_mask **out)
+                                 const lac_prune_extras *extras, const lac_matrix *corrected, lac_mask **out)
 {
-    lac_permute permute = {.rows = options->permute & LAC_PERMUTE_ROWS,
-                           .columns = options->permute & LAC_PERMUTE_COLUMNS,
-                           .rounds = options->permute_rounds};
+    lac_permute permute = {.rows = options->permute & LAC_PERMUTE_ROWS && !extras->settled_rows,
+                           .columns = options->permute & LAC_PERMUTE_COLUMNS && !extras->settled_cols,
+                           .rounds = options->permute_rounds,
+                           .row_order = extras->settled_rows,
+                           .col_order = extras->settled_cols};
     double *scaled = NULL;
     lac_matrix scores = *matrix;
     lac_status status = lac_permute_check(&permute, &job->pattern);
@@ -154,7 +156,18 @@ static lac_status prune_permuted(lac_prune_job *job, const lac_matrix *matrix, c
     return status;
 }
 
+static bool in_another_order(const lac_prune_options *options, const lac_prune_extras *extras)
+{
+    return options->permute || extras->settled_rows || extras->settled_cols;
+}
+
 lac_status lac_prune(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options, lac_mask **out)
+{
+    return lac_prune_with(dense, pattern, options, &(lac_prune_extras){0}, out);
+}
+
+lac_status lac_prune_with(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
+                          const lac_prune_extras *extras, lac_mask **out)
 {
     lac_prune_job job = {0};
     lac_matrix matrix;
@@ -166,7 +179,7 @@ lac_status lac_prune(const lac_matrix *dense, const lac_pattern *pattern, const 
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
                         "options: method is %s, which changes the weights that stay; call lac_prune_and_correct",
                         resolved.method == LAC_METHOD_OBS ? "obs" : "fisher");
-    if (resolved.permute) return prune_permuted(&job, &matrix, &resolved, NULL, out);
+    if (in_another_order(&resolved, extras)) return prune_permuted(&job, &matrix, &resolved, extras, NULL, out);
     if (resolved.schedule_count > 0) return lac_prune_schedule(&job, &resolved, NULL, out);
     if (resolved.method == LAC_METHOD_WANDA) return lac_prune_wanda(&job, resolved.calibration, out);
     return prune_by_magnitude(&job, &matrix, out);
@@ -204,7 +217,7 @@ lac_status lac_prune_and_correct_with(const lac_matrix *dense, const lac_pattern
     if (target.data == matrix.data &&
         (target.dtype != matrix.dtype || target.layout != matrix.layout || target.ld != matrix.ld))
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "corrected lies on dense, but has another dtype, layout or ld");
-    if (resolved.permute) return prune_permuted(&job, &matrix, &resolved, &target, out);
+    if (in_another_order(&resolved, extras)) return prune_permuted(&job, &matrix, &resolved, extras, &target, out);
     if (resolved.schedule_count > 0 && resolved.method >= LAC_METHOD_OBS)
         return lac_prune_schedule(&job, &resolved, &target, out);
     if (resolved.method == LAC_METHOD_OBS) return lac_prune_obs(&job, &resolved, &target, out);

@@ -66,7 +66,11 @@ lac_status lac_prune_obs(const lac_prune_job *job, const lac_prune_options *opti
 typedef struct lac_prune_extras {
     lac_obs_factor *factor;
     const uint32_t *row_order, *col_order;
+    const uint32_t *settled_rows, *settled_cols; /* [n], [k]: the order that W is pruned in, and the mask carries; or NULL */
 } lac_prune_extras;
+
+lac_status lac_prune_with(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
+                          const lac_prune_extras *extras, lac_mask **out);
 
 lac_status lac_prune_and_correct_with(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
                                       const lac_matrix *corrected, const lac_prune_extras *extras, lac_mask **out);

@@ -143,6 +143,63 @@ lac_resume_source lac_resume_look(const lac_tensor_info *tensor, const lac_tenso
     return (lac_resume_source){.tensor = digest_of(tensor), .samples = samples ? digest_of(samples) : 0};
 }
 
+static lac_status check_source(const json_t *record, const lac_writer *writer, const lac_resume_source *source)
+{
+    bool same = is_digest(record, "source", source->tensor);
+    if (same && is_digest(record, "samples", source->samples)) return LAC_STATUS_OK;
+    return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                    "%s of it changed since the run that left %s.journal; start anew (LAC_RESUME_RESTART, --restart)",
+                    same ? "the samples" : "the weights", writer->output.path);
+}
+
+/* As hexadecimal digits, eight a number. */
+static bool read_order(const char *text, int64_t k, uint32_t *perm, uint8_t *seen)
+{
+    if (!text || strlen(text) != (size_t)k * 8) return false;
+    for (int64_t i = 0; i < k; i++) {
+        char digits[9] = {0}, *end;
+        memcpy(digits, text + 8 * i, 8);
+        perm[i] = (uint32_t)strtoul(digits, &end, 16);
+        if (end != digits + 8 || perm[i] >= k || seen[perm[i]]) return false;
+        seen[perm[i]] = 1;
+    }
+    return true;
+}
+
+lac_status lac_resume_pass_order(lac_journal *journal, const lac_writer *writer, const lac_resume_source *source,
+                                 const char *name, int64_t k, uint32_t *perm, bool *passed)
+{
+    const json_t *record = lac_journal_next(journal);
+    const char *found = json_string_value(json_object_get(record, "order"));
+    *passed = false;
+    if (!found || strcmp(found, name) != 0) return LAC_STATUS_OK;
+    lac_status status = check_source(record, writer, source);
+    if (status != LAC_STATUS_OK) return status;
+    uint8_t *seen = lac_allocate_zeroed((uint64_t)k);
+    if (!seen) return lac_fail_memory("the check of an order", (uint64_t)k);
+    *passed = read_order(json_string_value(json_object_get(record, "columns")), k, perm, seen);
+    lac_release(seen);
+    if (*passed) lac_journal_accept(journal);
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_resume_note_order(lac_journal *journal, lac_writer *writer, const lac_resume_source *source, const char *name,
+                                 int64_t k, const uint32_t *perm)
+{
+    uint64_t bytes = (uint64_t)k * 8 + 1;
+    char *text = lac_allocate(bytes);
+    if (!text) return lac_fail_memory("an order in the journal", bytes);
+    text[0] = '\0';
+    for (int64_t i = 0; i < k; i++) snprintf(text + 8 * i, 9, "%08" PRIx32, perm[i]);
+    json_t *record = json_pack("{s:s,s:o,s:o,s:s}", "order", name, "source", pack_digest(source->tensor), "samples",
+                               pack_digest(source->samples), "columns", text);
+    lac_release(text);
+    lac_status status = lac_journal_next(journal) ? lac_output_cut(&writer->output) : LAC_STATUS_OK;
+    if (status == LAC_STATUS_OK) return lac_journal_append(journal, record);
+    json_decref(record);
+    return status;
+}
+
 lac_status lac_resume_pass(lac_journal *journal, lac_writer *writer, const lac_resume_source *source, lac_layer_report *report,
                            bool *passed)
 {
@@ -152,11 +209,8 @@ lac_status lac_resume_pass(lac_journal *journal, lac_writer *writer, const lac_r
     const char *data = NULL, *energy = NULL, *error = NULL, *rise = NULL, *seconds = NULL;
     *passed = false;
     if (!name || strcmp(name, report->name) != 0) return LAC_STATUS_OK;
-    bool same = is_digest(record, "source", source->tensor);
-    if (!same || !is_digest(record, "samples", source->samples))
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
-                        "%s of it changed since the run that left %s.journal; start anew (LAC_RESUME_RESTART, --restart)",
-                        same ? "the samples" : "the weights", writer->output.path);
+    lac_status same = check_source(record, writer, source);
+    if (same != LAC_STATUS_OK) return same;
     if (json_unpack((json_t *)(uintptr_t)record, "{s:s,s:I,s:s,s:s,s:s,s:s}", "data", &data, "stored_bytes", &bytes,
                     "energy_kept", &energy, "output_error", &error, "loss_rise", &rise, "seconds", &seconds) != 0)
         return LAC_STATUS_OK;

@@ -24,6 +24,13 @@ lac_resume_source lac_resume_look(const lac_tensor_info *tensor, const lac_tenso
 lac_status lac_resume_pass(lac_journal *journal, lac_writer *writer, const lac_resume_source *source, lac_layer_report *report,
                            bool *passed);
 
+/* The order for the columns of the tensor `name`, perm [k], as the earlier run found it from the same source; or that it did not. A source that changed is
+ * refused. An order that was searched for is noted, so that what was written in it fits what is written later. */
+lac_status lac_resume_pass_order(lac_journal *journal, const lac_writer *writer, const lac_resume_source *source,
+                                 const char *name, int64_t k, uint32_t *perm, bool *passed);
+lac_status lac_resume_note_order(lac_journal *journal, lac_writer *writer, const lac_resume_source *source, const char *name,
+                                 int64_t k, const uint32_t *perm);
+
 /* Before and after a tensor is written. */
 lac_status lac_resume_prepare(lac_journal *journal, lac_writer *writer);
 lac_status lac_resume_note(lac_journal *journal, const lac_writer *writer, const lac_resume_source *source,
