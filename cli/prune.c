@@ -121,6 +121,17 @@ static const cli_option options[] = {
      .help = "Let the pattern keep more by reordering rows (vwL, V:N:M), columns (N:M of single inputs) or both; the order is "
              "stored "
              "and undone when multiplying."},
+    {.name = "producer",
+     .argument = "CONSUMER=PRODUCER",
+     .type = CLI_TYPE_LIST,
+     .offset = offsetof(prune_settings, producers),
+     .help = "Let the inputs of the tensor CONSUMER stand in the order that lets the pattern keep most, and move the rows of "
+             "the tensors "
+             "that make them (PRODUCER,..., with their biases) instead of storing that order. A * stands for anything, the "
+             "same on both "
+             "sides: blocks.*.down.weight=blocks.*.up.weight. You promise that what lies between treats all channels alike, "
+             "and that "
+             "nothing reads the producers' outputs but the consumers that you name. May be repeated."},
     {.name = "transposable",
      .type = CLI_TYPE_FLAG,
      .offset = offsetof(prune_settings, transposable),
@@ -184,6 +195,7 @@ static int on_layer(void *user, const lac_layer_report *report)
     added->dense_bytes = report->dense_bytes, added->stored_bytes = report->stored_bytes;
     added->energy_kept = report->energy_kept, added->seconds = report->seconds;
     added->output_error = report->output_error;
+    added->moved = report->moved;
     cli_progress_show(&p->progress, report->bytes_done, report->bytes_total, report->name);
     return cli_interrupted();
 }
@@ -216,6 +228,7 @@ static lac_checkpoint_options make_options(const pruner *p)
     lac_checkpoint_options options = {.size = sizeof options};
     options.include = s->include.items, options.include_count = s->include.count;
     options.exclude = s->exclude.items, options.exclude_count = s->exclude.count;
+    options.producers = s->producers.items, options.producer_count = s->producers.count;
     options.prune = (lac_prune_options){.size = sizeof options.prune, .score = s->score, .threads = (int32_t)s->threads};
     options.prune.method = (lac_method)s->method, options.prune.damping = s->damping;
     options.prune.permute = (uint32_t)s->permute;
@@ -265,6 +278,20 @@ static const char *reason_to_copy(const prune_settings *s, const lac_tensor_info
     return cli_name_selected(tensor->name, &none, &s->exclude) ? "" : "excluded";
 }
 
+/* Whether --producer names it as a consumer, whose order of inputs is not stored. */
+static int is_consumer(const prune_settings *s, const char *name)
+{
+    static const cli_list none = {NULL, 0};
+    int found = 0;
+    for (size_t i = 0; i < s->producers.count && !found; i++) {
+        char *glob = cli_copy_text(s->producers.items[i]);
+        glob[strcspn(glob, "=")] = '\0';
+        found = cli_name_selected(name, &(cli_list){(const char *[]){glob}, 1}, &none);
+        free(glob);
+    }
+    return found;
+}
+
 static lac_status measure_tensor(pruner *p, const lac_tensor_info *tensor)
 {
     const prune_settings *s = p->settings;
@@ -279,7 +306,7 @@ static lac_status measure_tensor(pruner *p, const lac_tensor_info *tensor)
     info.dtype = s->dtype ? s->dtype : tensor->dtype == LAC_DTYPE_F64 ? LAC_DTYPE_F32 : tensor->dtype;
     info.encoding = (lac_index_encoding)s->encoding;
     info.has_row_perm = s->pattern.value.family == LAC_FAMILY_SHUFFLED || (s->permute & LAC_PERMUTE_ROWS);
-    info.has_col_perm = (s->permute & LAC_PERMUTE_COLUMNS) != 0;
+    info.has_col_perm = (s->permute & LAC_PERMUTE_COLUMNS) && !is_consumer(s, tensor->name);
     lac_status status = lac_weight_measure(&info, NULL);
     added->stored_bytes = info.value_bytes + info.index_bytes;
     return status;
@@ -460,6 +487,7 @@ const cli_command cli_command_prune = {
                 "lacuna prune model.safetensors pruned.safetensors -p 2:4 -m obs -c inputs.safetensors\n"
                 "lacuna prune model.safetensors out.safetensors --schedule 6:8,4:8,2:8 -m fisher -c g.safetensors\n"
                 "lacuna prune model.safetensors out.safetensors --budget speedup=2 --target h200 --batch 16\n"
+                "lacuna prune model.safetensors out.safetensors -p 2:4 --producer 'b.*.down.weight=b.*.up.weight'\n"
                 "lacuna prune model.safetensors pruned.safetensors -p 64:2:8 --dry-run",
     .operands = operands,
     .options = options,

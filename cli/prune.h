@@ -7,7 +7,7 @@
 typedef struct prune_settings {
     const char *in, *out, *calibration, *schedule, *budget, *patterns, *device, *target, *table;
     cli_pattern pattern;
-    cli_list include, exclude;
+    cli_list include, exclude, producers;
     int score, method, permute, transposable, encoding, saturate, dense, force, restart, dry_run, all, progress, json;
     lac_dtype dtype;
     int64_t threads, batch;
@@ -19,6 +19,7 @@ typedef struct prune_layer {
     char *name, *reason;
     char pattern[LAC_PATTERN_TEXT_SIZE]; /* "" when copied */
     int pruned, resumed;
+    uint32_t moved; /* LAC_PERMUTE_*: by --producer */
     int64_t n, k;
     uint64_t dense_bytes, stored_bytes;
     double energy_kept, output_error, seconds; /* negative: not known */

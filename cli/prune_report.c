@@ -51,6 +51,12 @@ static double megabytes_per_second(const prune_layer *l)
     return l->seconds > 0 ? (double)l->dense_bytes / l->seconds / 1e6 : -1;
 }
 
+static const char *moved_name(uint32_t moved)
+{
+    static const char *const names[] = {"", "rows", "columns", "both"};
+    return names[moved & 3u];
+}
+
 static json_t *known(double value) { return value < 0 ? json_null() : cli_json_number(value); }
 
 int prune_print_json(const pruner *p, double seconds)
@@ -60,13 +66,14 @@ int prune_print_json(const pruner *p, double seconds)
     json_t *layers = json_array();
     for (size_t i = 0; i < p->count; i++) {
         const prune_layer *l = &p->layers[i];
-        json_array_append_new(
-            layers, json_pack("{s:o,s:b,s:o,s:b,s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "name", cli_json_text(l->name), "pruned",
-                              l->pruned, "pattern", l->pruned ? cli_json_text(l->pattern) : json_null(), "resumed", l->resumed,
-                              "reason", l->reason, "n", (json_int_t)l->n, "k", (json_int_t)l->k, "dense_bytes",
-                              (json_int_t)l->dense_bytes, "stored_bytes", (json_int_t)l->stored_bytes, "energy_kept",
-                              known(l->energy_kept), "output_error", known(l->output_error), "seconds", known(l->seconds),
-                              "megabytes_per_second", known(megabytes_per_second(l))));
+        json_array_append_new(layers,
+                              json_pack("{s:o,s:b,s:o,s:b,s:s,s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "name",
+                                        cli_json_text(l->name), "pruned", l->pruned, "pattern",
+                                        l->pruned ? cli_json_text(l->pattern) : json_null(), "resumed", l->resumed, "reason",
+                                        l->reason, "moved", moved_name(l->moved), "n", (json_int_t)l->n, "k", (json_int_t)l->k,
+                                        "dense_bytes", (json_int_t)l->dense_bytes, "stored_bytes", (json_int_t)l->stored_bytes,
+                                        "energy_kept", known(l->energy_kept), "output_error", known(l->output_error), "seconds",
+                                        known(l->seconds), "megabytes_per_second", known(megabytes_per_second(l))));
     }
     return cli_json_print(json_pack("{s:s,s:o,s:o,s:o,s:b,s:o,s:o,s:{s:I,s:I,s:I,s:I,s:I,s:f,s:f}}", "command", "prune", "in",
                                     cli_json_text(s->in), "out", cli_json_text(s->out), "pattern",
@@ -85,10 +92,11 @@ void prune_print_tables(const pruner *p, double seconds)
     cli_table *table = cli_table_create("name|shape|pattern|before|after|of dense|energy kept|output error|MB/s", "lllrrrrrr");
     for (size_t i = 0; i < p->count; i++) {
         const prune_layer *l = &p->layers[i];
-        if (!l->pruned && !s->all) continue;
+        if (!l->pruned && !l->moved && !s->all) continue;
         double speed = megabytes_per_second(l);
-        char what[80];
-        snprintf(what, sizeof what, "%s%s", l->pruned ? l->pattern : "copied: ", l->reason);
+        char what[112];
+        snprintf(what, sizeof what, "%s%s%s%s", l->pruned ? l->pattern : "copied: ", l->reason, l->moved ? ", moved " : "",
+                 moved_name(l->moved));
         cli_table_add(table, l->name, l->n || l->k ? cli_format_shape((int64_t[]){l->n, l->k}, 2).text : "-", what,
                       cli_format_bytes(l->dense_bytes).text, cli_format_bytes(l->stored_bytes).text,
                       cli_format_percent(ratio(l->stored_bytes, l->dense_bytes)).text,

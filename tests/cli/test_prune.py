@@ -14,7 +14,7 @@ from support import LACUNA, Case, gaussian, prune_2_4, read_safetensors, write_n
 
 PATTERNS = ["2:4", "8:32", "25%", "vw4:2:8", "vw4:25%", "bw2x2:1:4", "bw2x2:25%", "4:2:8", "shfl4:25%"]
 TOTALS = {"pruned", "copied", "resumed", "dense_bytes", "stored_bytes", "of_dense", "seconds"}
-LAYER = {"name", "pruned", "pattern", "resumed", "reason", "n", "k", "dense_bytes", "stored_bytes", "energy_kept", "output_error", "seconds",
+LAYER = {"name", "pruned", "pattern", "resumed", "reason", "moved", "n", "k", "dense_bytes", "stored_bytes", "energy_kept", "output_error", "seconds",
          "megabytes_per_second"}
 
 
@@ -95,6 +95,49 @@ class Prune(Case):
             self.assertEqual(dry["stored_bytes"], moved["stored_bytes"])
         _, error = self.run_lacuna("prune", "model.safetensors", "x", "-p", "2:4", "--permute", "rows", status=3)
         self.assertIn("permute asks for rows", error)
+
+    def test_producer(self):
+        """y = down relu(up x + bias): with --producer the same as with the order stored, and none is stored."""
+        inner, width = 32, 12
+        tensors = {}
+        for i in range(2):
+            tensors["b.%d.up.weight" % i] = ("F32", [inner, width], gaussian(inner, width, 3 * i))
+            tensors["b.%d.up.bias" % i] = ("F32", [inner], gaussian(1, inner, 3 * i + 1))
+            tensors["b.%d.down.weight" % i] = ("F32", [8, inner], gaussian(8, inner, 3 * i + 2))
+        write_safetensors(self.path("net.safetensors"), tensors)
+        link = "b.*.down.weight=b.*.up.weight"
+        arguments = ("prune", "net.safetensors", "-p", "2:4", "-i", "*.down.weight")
+        run = lambda out, *more: self.run_json(*arguments[:2], out, *arguments[2:], "--force", *more)
+        plain, moved = run("plain", "--dense"), run("moved", "--producer", link)
+        run("dense", "--producer", link, "--dense")
+        stored = run("stored", "--permute", "columns")
+        layer = lambda result, name: next(l for l in result["layers"] if l["name"] == name)
+        for i in range(2):
+            down = layer(moved, "b.%d.down.weight" % i)
+            self.assertEqual(down["moved"], "columns")
+            self.assertEqual(layer(moved, "b.%d.up.weight" % i)["moved"], "rows")
+            self.assertEqual(layer(moved, "b.%d.up.bias" % i)["moved"], "rows")
+            self.assertGreater(down["energy_kept"], layer(plain, down["name"])["energy_kept"])
+            self.assertAlmostEqual(down["energy_kept"], layer(stored, down["name"])["energy_kept"], places=9)
+            self.assertEqual(down["stored_bytes"] + 4 * inner, layer(stored, down["name"])["stored_bytes"])
+            dry = layer(run("x", "--producer", link, "--permute", "columns", "-n"), down["name"])
+            self.assertEqual(dry["stored_bytes"], down["stored_bytes"])
+
+            def compute(file, x):
+                read = read_safetensors(self.path(file))
+                value = lambda name: read["b.%d.%s" % (i, name)][2]
+                up, bias, down = value("up.weight"), value("up.bias"), value("down.weight")
+                h = [max(0, bias[r] + sum(up[r * width + c] * x[c] for c in range(width))) for r in range(inner)]
+                return [sum(down[r * inner + c] * h[c] for c in range(inner)) for r in range(8)]
+
+            run("back", "--permute", "columns", "--dense")  # in the order of the input
+            x = gaussian(1, width, 9)
+            for a, b in zip(compute("dense", x), compute("back", x)):
+                self.assertAlmostEqual(a, b, places=5)
+        table, _ = self.run_lacuna("prune", "net.safetensors", "t", *arguments[2:], "--producer", link)
+        self.assertIn("moved rows", table)
+        _, error = self.run_lacuna("prune", "net.safetensors", "t", *arguments[2:], "--producer", "b.*.down.weight=b.*.none", "--force", status=3)
+        self.assertIn("'b.0.none'", error)
 
     def test_transposable(self):
         n, k = 16, 32
