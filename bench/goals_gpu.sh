@@ -2,28 +2,35 @@
 # goals_gpu.sh LACUNA FOLDER [PEER.so...] - the problems by which Lacuna is judged on a GPU: fp32 and f16 at m = n = k = 4096, other
 # families, odd patterns, other shapes, few tokens. FOLDER/fp32.csv, f16.csv and mma.csv (the kernels for every GPU) with their
 # reports; each `run` below is one call of `lacuna bench` of LIMIT seconds at most (12), and one that was interrupted goes on where it
-# stopped when all is called again. MIN_TIME (0.02) seconds of calls are timed for each contender, ten times as long at 8192^3, where
-# the GPU's power limit lowers its clocks.
+# stopped when all is called again. PROCESSES (1) of them prepare side by side and time in turns. MIN_TIME (0.02) seconds of calls
+# are timed for each contender, ten times as long at 8192^3, where the GPU's power limit lowers its clocks.
 set -eu
 lacuna=$1
 folder=$2
 shift 2
 mkdir -p "$folder"
 for peer in "$@"; do set -- "$@" --peer "$peer" && shift; done
-failed=0
+rm -f "$folder/failed"
 number=0
+running=
 TIME=
 
+# Each call has a file of its own, which it goes on with when all is called again; they are joined at the end.
 run() {
-    file=$1
-    shift
     number=$((number + 1))
-    part=$folder/${file}_part_$number
-    status=0
-    "$lacuna" bench "$@" --device cuda:0 --extended --stages --progress never --min-time "${TIME:-${MIN_TIME:-0.02}}" \
-        --max-seconds "${LIMIT:-12}" --csv "$folder/$file.csv" --resume >"$part.txt" 2>"$part.log" </dev/null || status=$?
-    grep -h 'WRONG\|time is up\|failed' "$part.log" >&2 || true
-    [ "$status" -eq 0 ] || failed=1
+    part=$folder/$(printf '%s_part_%02d' "$1" $number)
+    shift
+    if [ $number -gt "${PROCESSES:-1}" ]; then # the oldest of those that run makes room
+        wait "${running%% *}" || true
+        running=${running#* }
+    fi
+    (
+        "$lacuna" bench "$@" --device cuda:0 --extended --stages --progress never --min-time "${TIME:-${MIN_TIME:-0.02}}" \
+            --max-seconds "${LIMIT:-12}" --csv "$part.csv" --resume --turns "$folder/turns" >"$part.txt" 2>"$part.log" </dev/null ||
+            echo "$part" >>"$folder/failed"
+        grep -h 'WRONG\|time is up\|failed' "$part.log" >&2 || true
+    ) &
+    running="$running$! "
 }
 
 large=4096,4096,4096
@@ -53,9 +60,15 @@ run f16 4096,1024,4096 4096,4096,1024 4096,12288,4096 256,4096,4096 --pattern 2:
 run f16 $large --pattern vw128:8:32,128:2:8,64:2:8,shfl64:25% --dtype bf16 --layout feature
 run mma $large --pattern vw128:16:32,vw128:8:32,vw128:4:32,vw64:8:32,shfl128:25% --dtype f16 --layout feature --kernel cuda_f16_mma "$@"
 run mma $large --pattern 2:4,128:2:8,128:2:16,64:2:8,64:2:16 --dtype f16 --layout feature --kernel cuda_f16_mma_sparse "$@"
+wait
 for file in fp32 f16 mma; do
+    rm -f "$folder/$file.csv"
+    for part in "$folder/${file}"_part_*.csv; do
+        [ -e "$part" ] || continue
+        if [ -e "$folder/$file.csv" ]; then tail -n +2 "$part" >>"$folder/$file.csv"; else cp "$part" "$folder/$file.csv"; fi
+    done
     [ -e "$folder/$file.csv" ] || continue
     "$lacuna" bench --from "$folder/$file.csv" --report "$folder/$file.html" >/dev/null
     awk -F, -v file=$file 'NR > 1 { rows++ } END { print file ": " rows " rows" }' "$folder/$file.csv"
 done
-exit $failed
+[ ! -e "$folder/failed" ]
