@@ -174,12 +174,15 @@ static void draw_front(FILE *to, const svg_axis *x, const svg_axis *y, const poi
     }
     fprintf(to, "H%.1f\"/>\n", x->to);
     best = 0;
+    double last_x = -1e9, last_y = 1e9;
     for (size_t i = 0; i < count; i++) {
         if (points[i].row->speedup <= best) continue;
         best = points[i].row->speedup;
-        double px = svg_at(x, points[i].lost);
-        int left = px > x->to - 90; /* no room to the right */
-        fprintf(to, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\"%s>", px + (left ? -8 : 8), svg_at(y, best) - 7,
+        double px = svg_at(x, points[i].lost), py = svg_at(y, best) - 7;
+        int left = px > x->to - 110;                                 /* no room to the right */
+        if (px - last_x < 110 && last_y - py < 13) py = last_y - 13; /* names do not cover each other */
+        last_x = px, last_y = py;
+        fprintf(to, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\"%s>", px + (left ? -8 : 8), py,
                 left ? " text-anchor=\"end\"" : "");
         svg_text(to, points[i].row->pattern);
         fputs("</text>\n", to);

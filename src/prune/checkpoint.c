@@ -3,9 +3,7 @@
  * order. Called by users and by `lacuna prune`. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "core/dtype.h"
 #include "core/memory.h"
@@ -13,6 +11,7 @@
 #include "core/status.h"
 #include "format/reorder.h"
 #include "lacuna.h"
+#include "prune/ahead.h"
 #include "prune/checkpoint.h"
 #include "prune/inputs.h"
 #include "prune/layer.h"
@@ -24,8 +23,9 @@ typedef struct checkpoint {
     lac_checkpoint_options options;
     lac_file *file, *inputs; /* inputs: NULL without a calibration */
     lac_writer *writer;
-    lac_links *links;         /* NULL: no layer's inputs are moved by the layers before it */
-    lac_journal *journal;     /* NULL: this run cannot be resumed */
+    lac_links *links;     /* NULL: no layer's inputs are moved by the layers before it */
+    lac_journal *journal; /* NULL: this run cannot be resumed */
+    lac_ahead ahead;
     int64_t finished;         /* tensors that were pruned, by this run or an earlier one */
     int64_t tensors, weights; /* of the input */
     uint64_t bytes_done, bytes_total;
@@ -203,23 +203,24 @@ static lac_status write_now(const checkpoint *c, const lac_tensor_info *tensor, 
     return lac_writer_write_tensor(c->writer, tensor->name, tensor->data, tensor->bytes);
 }
 
-/* What a tensor is made of, for the journal. */
-static lac_status look_at(const checkpoint *c, const lac_tensor_info *tensor, bool pruned, lac_resume_source *source)
+/* What a tensor is made of, for the journal; `digest` is its own. */
+static lac_status look_at(const checkpoint *c, const lac_tensor_info *tensor, uint64_t digest, bool pruned,
+                          lac_resume_source *source)
 {
     lac_tensor_info samples = {.size = sizeof samples};
     bool sampled = pruned && c->inputs;
     lac_status status = sampled ? lac_inputs_find(c->inputs, tensor->name, c->options.prune.method, &samples) : LAC_STATUS_OK;
-    if (status == LAC_STATUS_OK) *source = lac_resume_look(tensor, sampled ? &samples : NULL);
+    if (status == LAC_STATUS_OK) *source = lac_resume_look(digest, sampled ? &samples : NULL);
     return status;
 }
 
 /* Takes the tensor over from an earlier run, or does the work and notes that it is done. */
-static lac_status write_resumable(checkpoint *c, const lac_tensor_info *tensor, const order *to, lac_layer_report *report,
-                                  double start)
+static lac_status write_resumable(checkpoint *c, const lac_tensor_info *tensor, uint64_t digest, const order *to,
+                                  lac_layer_report *report, double start)
 {
     bool passed = false;
     lac_resume_source source;
-    lac_status status = look_at(c, tensor, report->pruned, &source);
+    lac_status status = look_at(c, tensor, digest, report->pruned, &source);
     if (status == LAC_STATUS_OK) status = lac_resume_pass(c->journal, c->writer, &source, report, &passed);
     if (status != LAC_STATUS_OK || passed) return status;
     status = lac_resume_prepare(c->journal, c->writer);
@@ -259,7 +260,7 @@ static lac_status find_order(void *user, int64_t index, const uint32_t *rows, ui
     bool passed = false;
     lac_status status = get_tensor(c, index, &tensor);
     if (status == LAC_STATUS_OK && c->journal) {
-        status = look_at(c, &tensor, true, &source);
+        status = look_at(c, &tensor, lac_resume_digest(&tensor), true, &source);
         if (status == LAC_STATUS_OK)
             status = lac_resume_pass_order(c->journal, c->writer, &source, tensor.name, tensor.shape[1], perm, &passed);
     }
@@ -269,13 +270,12 @@ static lac_status find_order(void *user, int64_t index, const uint32_t *rows, ui
     return status == LAC_STATUS_OK ? status : lac_fail_in(status, "%s", tensor.name);
 }
 
-/* Asks the system to read a tensor from the disk while another is worked on; it may decline. */
-static void read_ahead(const checkpoint *c, int64_t index)
+/* The next tensor is read while this one is worked on. */
+static void read_ahead(checkpoint *c, int64_t index)
 {
     lac_tensor_info tensor;
-    if (index >= c->tensors || get_tensor(c, index, &tensor) != LAC_STATUS_OK || tensor.bytes == 0) return;
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)tensor.data / page * page;
-    posix_madvise((void *)first, (uintptr_t)tensor.data + tensor.bytes - first, POSIX_MADV_WILLNEED);
+    if (index < c->tensors && get_tensor(c, index, &tensor) == LAC_STATUS_OK)
+        lac_ahead_begin(&c->ahead, tensor.data, tensor.bytes);
 }
 
 static lac_status write_tensor(checkpoint *c, int64_t index)
@@ -284,6 +284,8 @@ static lac_status write_tensor(checkpoint *c, int64_t index)
     lac_tensor_info tensor;
     lac_status status = get_tensor(c, index, &tensor);
     if (status != LAC_STATUS_OK) return status;
+    lac_ahead_end(&c->ahead);
+    uint64_t digest = c->journal ? lac_ahead_digest(&c->ahead, tensor.data, tensor.bytes) : 0;
     read_ahead(c, index + 1);
     lac_layer_report report = {.name = tensor.name, .index = index, .energy_kept = 1.0, .output_error = -1, .loss_rise = -1};
     report.reason = lac_checkpoint_decide(&c->options, &tensor, &report.pattern);
@@ -294,7 +296,7 @@ static lac_status write_tensor(checkpoint *c, int64_t index)
     status = lac_links_find(c->links, index, find_order, c, &to.rows, &to.cols);
     if (status != LAC_STATUS_OK) return status;
     report.moved = (to.rows ? LAC_PERMUTE_ROWS : 0) | (to.cols ? LAC_PERMUTE_COLUMNS : 0);
-    status = c->journal ? write_resumable(c, &tensor, &to, &report, start) : write_now(c, &tensor, &to, &report);
+    status = c->journal ? write_resumable(c, &tensor, digest, &to, &report, start) : write_now(c, &tensor, &to, &report);
     if (status != LAC_STATUS_OK) return lac_fail_in(status, "%s", tensor.name);
     c->finished += report.pruned;
     return tell(c, &report, start, tensor.bytes);
@@ -340,6 +342,7 @@ static lac_status open_both(checkpoint *c, const char *in, const char *out)
 /* Closes everything. A run that did not end well leaves what it pruned, and one that was refused what it found. */
 static void close_all(checkpoint *c, lac_status status)
 {
+    lac_ahead_end(&c->ahead);
     bool stays = c->journal && status != LAC_STATUS_OK && (c->finished > 0 || lac_journal_next(c->journal));
     if (c->journal && c->writer && !stays) c->writer->output.stays = false;
     lac_writer_free(c->writer);

@@ -131,16 +131,16 @@ lac_status lac_resume_begin(lac_journal *journal, lac_writer *writer)
     return LAC_STATUS_OK;
 }
 
-static uint64_t digest_of(const lac_tensor_info *tensor)
+uint64_t lac_resume_digest(const lac_tensor_info *tensor)
 {
     lac_digest digest = lac_digest_begin();
     lac_digest_add(&digest, tensor->data, tensor->bytes);
     return lac_digest_value(&digest);
 }
 
-lac_resume_source lac_resume_look(const lac_tensor_info *tensor, const lac_tensor_info *samples)
+lac_resume_source lac_resume_look(uint64_t tensor, const lac_tensor_info *samples)
 {
-    return (lac_resume_source){.tensor = digest_of(tensor), .samples = samples ? digest_of(samples) : 0};
+    return (lac_resume_source){.tensor = tensor, .samples = samples ? lac_resume_digest(samples) : 0};
 }
 
 static lac_status check_source(const json_t *record, const lac_writer *writer, const lac_resume_source *source)

@@ -17,7 +17,9 @@ typedef struct lac_resume_source {
     uint64_t tensor, samples; /* digests; samples 0 without */
 } lac_resume_source;
 
-lac_resume_source lac_resume_look(const lac_tensor_info *tensor, const lac_tensor_info *samples);
+uint64_t lac_resume_digest(const lac_tensor_info *tensor);
+/* `tensor` is its digest. */
+lac_resume_source lac_resume_look(uint64_t tensor, const lac_tensor_info *samples);
 
 /* Whether the earlier run finished this tensor, from the same source: then its bytes are there, and the report is filled in with what that run
  * told. A source that changed is refused. */
