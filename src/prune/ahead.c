@@ -24,11 +24,23 @@ static void *read_all(void *state)
     return NULL;
 }
 
+/* A thread that needs next to no stack, where the usual one of megabytes would count against a limit on memory. */
+static bool start(lac_ahead *ahead)
+{
+    enum { STACK = 256 << 10 };
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0) return false;
+    bool started =
+        pthread_attr_setstacksize(&attributes, STACK) == 0 && pthread_create(&ahead->thread, &attributes, read_all, ahead) == 0;
+    pthread_attr_destroy(&attributes);
+    return started;
+}
+
 void lac_ahead_begin(lac_ahead *ahead, const void *data, uint64_t bytes)
 {
     lac_ahead_end(ahead);
     ahead->data = data, ahead->bytes = bytes;
-    ahead->running = bytes > 0 && pthread_create(&ahead->thread, NULL, read_all, ahead) == 0;
+    ahead->running = bytes > 0 && start(ahead);
     if (!ahead->running) ahead->data = NULL;
 }
 
