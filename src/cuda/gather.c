@@ -62,8 +62,13 @@ static int cluster_of(const lac_gather_shape *s, int program)
     return s->kind == LAC_GATHER_STREAM && program != STREAM ? 1 : s->cluster;
 }
 
+/* Parts that meet do so in the stream alone; what stands beside it does without. */
+static int parts_of(const lac_gather_shape *s, int program) { return s->meets && program != STREAM ? 1 : s->parts; }
+
 /* Parts are added up by another kernel, which writes Y itself. */
 static bool stores_y(const lac_gather_shape *s) { return s->staging > 0 && s->parts == 1; }
+
+static bool adds_up(const lac_gather_shape *s) { return s->parts > 1 && !s->meets; }
 
 static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_gather_shape *s, int program)
 {
@@ -80,7 +85,8 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_STAGES", s->stages);
     lac_cuda_request_define(request, "LAC_CLUSTER", cluster_of(s, program));
     lac_cuda_request_define(request, "LAC_SPARSE", lac_gather_is_sparse(s));
-    lac_cuda_request_define(request, "LAC_PARTS", s->parts);
+    lac_cuda_request_define(request, "LAC_PARTS", parts_of(s, program));
+    if (program == STREAM && !s->boxes) lac_cuda_request_define(request, "LAC_MEETS", s->meets);
     lac_cuda_request_define(request, "LAC_PAIRED", s->paired);
     lac_cuda_request_define(request, "LAC_STORES_Y", stores_y(s));
     lac_cuda_request_define(request, "LAC_STAGING_PIECES", s->staging);
@@ -92,7 +98,7 @@ static int list_programs(const lac_problem *problem, const lac_gather_shape *s, 
     int count = 0;
     which[count++] = GATHER;
     if (lac_gather_by_engine(problem, s)) which[count++] = STREAM;
-    if (s->parts > 1) which[count++] = REDUCE;
+    if (adds_up(s)) which[count++] = REDUCE;
     if (turns(problem)) which[count++] = TURN;
     return count;
 }
@@ -124,7 +130,7 @@ static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGN
 
 static uint64_t partial_bytes(const lac_gather_shape *s)
 {
-    if (s->parts == 1) return 0;
+    if (!adds_up(s)) return 0;
     return (uint64_t)(s->output_tiles * s->token_tiles * s->parts) * (uint64_t)(s->tile_outputs * s->tile_tokens) *
            sizeof(float);
 }
@@ -302,18 +308,20 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
     if (!status && args.stores_y) status = lac_cuda_tensor_map_make(problem->device, &of_y, &y_map);
     if (status) return status;
     void *parameters[] = {&gpu_call, &args, streams ? &x_map : &y_map, &y_map};
-    int program = streams ? STREAM : GATHER, cluster = cluster_of(s, program);
-    int64_t tiles = s->token_tiles * s->output_tiles, items = tiles / cluster * s->parts;
+    int program = streams ? STREAM : GATHER, cluster = cluster_of(s, program), parts = parts_of(s, program);
+    int64_t tiles = s->token_tiles * s->output_tiles, items = tiles / cluster * parts;
     int64_t most = lac_cuda_target_of(problem->device)->multiprocessors / cluster;
+    bool meets = s->meets && streams; /* a tile is a cluster's, and every block has one */
+    if (meets) most = items;
     lac_cuda_launch product = {.function = state->program[program],
                                .grid = {(unsigned)((items < most ? items : most) * cluster), 1, 1},
                                .block = PRODUCT_THREADS,
                                .shared_bytes = lac_gather_shared(s),
-                               .cluster = (unsigned)cluster,
-                               .early = turns(problem) && !streams};
+                               .cluster = (unsigned)(meets ? cluster * parts : cluster),
+                               .early = meets || (turns(problem) && !streams)};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     if (turns(problem) && !streams) status = turn_x(problem, state, call->stream, &gpu_call, &args);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
-    if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
+    if (!status && adds_up(s)) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
     return status;
 }

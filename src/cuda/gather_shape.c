@@ -7,14 +7,28 @@
 #include "core/dtype.h"
 #include "format/weight.h"
 
-enum { MOST_STAGES = 12, MOST_PARTS = 8, LEAST_HEIGHT = 16, BARRIER_BYTES = 1024, LEAST_BESIDE = 4, LEAST_ALONE = 64 };
+enum {
+    MOST_STAGES = 12,
+    MOST_PARTS = 8,
+    LEAST_HEIGHT = 16,
+    BARRIER_BYTES = 1024,
+    LEAST_BESIDE = 4,
+    LEAST_ALONE = 64,
+    MOST_MEETING = 4
+};
 
 /* A tile's epilogue, which no copy hides, and the first stages of a block. */
-static const double TILE_SECONDS = 1.2e-6, FILL_SECONDS = 1.5e-6;
+static const double TILE_SECONDS = 1.2e-6, FILL_SECONDS = 1.5e-6, MEET_SECONDS = 0.5e-6;
+/* What boxes of X that reach past the last token cost beside that. */
+static const double PADDING_SECONDS = 3.8e-6;
 
 /* Of the bound's rate, what the kernels reached on an H200. The rate of L2 is that of cp.async, which the copy engine of the
  * streaming kernel exceeds. Low: tiles of 64 outputs x 512 tokens, whose copies take less of shared memory's time than the others'. */
-static const double DENSE_EFFICIENCY = 1.13, SPARSE_EFFICIENCY = 1.18, LOW_SPARSE_EFFICIENCY = 1.4, STREAM_EFFICIENCY = 1.15;
+static const double DENSE_EFFICIENCY = 1.13, SPARSE_EFFICIENCY = 1.18, LOW_SPARSE_EFFICIENCY = 1.4, STREAM_EFFICIENCY = 1.15,
+                    MEET_EFFICIENCY = 1.27;
+
+/* Of the multiprocessors, those that clusters of more than two blocks can have: 32 of 4 blocks did not fit at once on an H200's 132. */
+static const double LARGE_CLUSTERS = 0.9;
 
 /* A copy of 512 bytes by a warp's cp.async occupies shared memory for 12 clocks. */
 static const double CP_ASYNC_PORT = 3.0;
@@ -29,7 +43,7 @@ static bool quads_hold_two(const lac_geometry *g)
         for (int64_t at = begin; at < begin + 4;) {
             int64_t end = (at / g->group_m + 1) * g->group_m;
             if (end > begin + 4) end = begin + 4;
-            kept += end - at < g->group_n ? end - at : g->group_n;
+            kept += end - at < g->slot_n ? end - at : g->slot_n;
             at = end;
         }
         if (kept > 2) return false;
@@ -43,7 +57,7 @@ static bool takes(const lac_weight *w, lac_gather_kind kind)
     const lac_geometry *g = &w->geometry;
     bool element = w->pattern.family == LAC_FAMILY_ELEMENT;
     bool halves = w->pattern.family == LAC_FAMILY_VNM && w->pattern.n <= 2;
-    if (kind == LAC_GATHER_STREAM) return element && !g->is_free && quads_hold_two(g);
+    if (kind == LAC_GATHER_STREAM) return (element || halves) && !g->is_free && quads_hold_two(g);
     return !element && halves == (kind == LAC_GATHER_SPARSE) && g->unit_n >= LEAST_HEIGHT;
 }
 
@@ -60,10 +74,10 @@ static bool in_boxes(const lac_weight *w, int rows)
 }
 
 /* Rows of X that a tile of outputs reads at most. */
-static int64_t rows_of(const lac_weight *w)
+static int64_t rows_of(const lac_weight *w, lac_gather_kind kind)
 {
     const lac_geometry *g = &w->geometry;
-    if (w->pattern.family == LAC_FAMILY_ELEMENT) return lac_ceil_divide(g->k, 4) * 4;
+    if (kind == LAC_GATHER_STREAM || w->pattern.family == LAC_FAMILY_ELEMENT) return lac_ceil_divide(g->k, 4) * 4;
     if (w->pattern.family == LAC_FAMILY_VNM) return g->groups * LAC_VNM_SELECTED;
     return g->selected * g->unit_k < g->k ? g->selected * g->unit_k : g->k;
 }
@@ -73,7 +87,7 @@ static double joined_rows(const lac_weight *w, const lac_gather_shape *s)
 {
     const lac_geometry *g = &w->geometry;
     bool element = w->pattern.family == LAC_FAMILY_ELEMENT;
-    double one = element ? (double)(g->selected * g->unit_k) : (double)rows_of(w), k = (double)g->k;
+    double one = element ? (double)(g->selected * g->unit_k) : (double)rows_of(w, s->kind), k = (double)g->k;
     double units = (double)lac_ceil_divide(s->tile_outputs, g->unit_n);
     return s->every ? k : k * (1.0 - pow(fmax(0.0, 1.0 - one / k), units));
 }
@@ -97,17 +111,17 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     const lac_plan_options *o = &problem->options;
     double tiles = (double)s->token_tiles * (double)s->output_tiles, stages = tiles * s->usual_stages;
     /* Of a pair, each warpgroup multiplies its own row group's stages only, and only their W comes. */
-    double own = s->paired ? (double)rows_of(problem->weight) / s->rows / s->usual_stages : 1.0;
+    double own = s->paired ? (double)rows_of(problem->weight, s->kind) / s->rows / s->usual_stages : 1.0;
     bool engine = lac_gather_by_engine(problem, s), streams = engine && !s->boxes, sparse = lac_gather_is_sparse(s);
     double pulled = stages * (lac_gather_x_stage(s) / (streams ? (double)s->cluster : 1.0) +
                               own * lac_gather_w_stage(s) / (streams ? 1.0 : (double)s->cluster));
     /* Rows of X that no row group selects are not read. */
     double k = (double)problem->weight->geometry.k,
-           none = k > 0.0 ? fmax(0.0, 1.0 - (double)rows_of(problem->weight) / k) : 0.0;
+           none = k > 0.0 ? fmax(0.0, 1.0 - (double)rows_of(problem->weight, s->kind) / k) : 0.0;
     double x_bytes = (double)problem->m * k * (s->joined ? 1.0 : 1.0 - pow(none, (double)s->groups)) * 2.0;
     double w_bytes = (double)s->output_tiles * s->usual_stages * own * lac_gather_w_stage(s);
     double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
-    double partial = s->parts > 1 ? tiles * s->parts * s->tile_outputs * s->tile_tokens * 4.0 : 0.0;
+    double partial = s->parts > 1 && !s->meets ? tiles * s->parts * s->tile_outputs * s->tile_tokens * 4.0 : 0.0;
     bool as_is = engine && (o->x_layout == LAC_LAYOUT_TOKEN_MAJOR ? problem->weight->k_in : problem->m) % 8 == 0;
     double turned = as_is ? 0.0 : 2.0 * (double)lac_gather_turned_bytes(problem);
     /* Copies and tensor cores share the port of shared memory. Each warpgroup reads W's rows once for each product and X's rows
@@ -115,20 +129,23 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     double read = stages * own *
                   (s->tile_outputs / 64.0 * lac_gather_x_stage(s) + (double)s->tile_tokens / s->width * lac_gather_w_stage(s));
     double written = stages * ((engine ? 1.0 : CP_ASYNC_PORT) * lac_gather_x_stage(s) + own * lac_gather_w_stage(s));
-    double clusters = floor((double)rates->multiprocessors / s->cluster);
-    double waves = ceil(tiles * s->parts / s->cluster / clusters);
+    int blocks = s->cluster * (s->meets ? s->parts : 1);
+    double padding = problem->m % s->tile_tokens ? PADDING_SECONDS : 0.0;
+    double clusters = floor((double)rates->multiprocessors * (blocks > 2 ? LARGE_CLUSTERS : 1.0) / blocks);
+    double waves = ceil(tiles * s->parts / blocks / clusters);
     double of_sparse = s->tile_outputs == 64 ? LOW_SPARSE_EFFICIENCY : SPARSE_EFFICIENCY;
-    double efficiency = engine ? STREAM_EFFICIENCY : sparse ? of_sparse : DENSE_EFFICIENCY;
+    double efficiency = s->meets ? MEET_EFFICIENCY : engine ? STREAM_EFFICIENCY : sparse ? of_sparse : DENSE_EFFICIENCY;
     lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
                          .l2_bytes = pulled,
                          .shared_bytes = read + written,
                          .instructions = stages * (s->rows * 8 + 200),
                          .mma_flops = stages * own * 2.0 * s->tile_outputs * s->tile_tokens * s->rows * (sparse ? 0.56 : 1.0),
                          .blocks = tiles * s->parts,
-                         .blocks_at_once = clusters * s->cluster,
-                         .fill_seconds = turned / rates->memory + waves * TILE_SECONDS + FILL_SECONDS,
+                         .blocks_at_once = clusters * blocks,
+                         .fill_seconds =
+                             turned / rates->memory + waves * TILE_SECONDS + (s->meets ? MEET_SECONDS + padding : FILL_SECONDS),
                          .efficiency = efficiency,
-                         .launches = 1 + (turned > 0.0) + (s->parts > 1)};
+                         .launches = 1 + (turned > 0.0) + (s->parts > 1 && !s->meets)};
     return lac_model_gpu_cost(rates, &work);
 }
 
@@ -145,7 +162,7 @@ static bool stores(const lac_problem *problem, const lac_gather_shape *s)
 bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
 {
     const lac_geometry *g = &problem->weight->geometry;
-    int64_t rows = rows_of(problem->weight), both = 2 * rows < g->k ? 2 * rows : g->k;
+    int64_t rows = rows_of(problem->weight, s->kind), both = 2 * rows < g->k ? 2 * rows : g->k;
     double density = g->k > 0 ? (double)rows / (double)g->k : 0.0;
     if (s->joined && s->paired) return false;
     if (s->every && problem->weight->part[LAC_PART_COL_PERM].data) return false;
@@ -155,7 +172,7 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
      * for each other than they save. */
     if (s->cluster > 1 && s->kind != LAC_GATHER_STREAM && (s->boxes || s->tile_outputs > 64)) return false;
     if (s->kind == LAC_GATHER_STREAM && s->tile_outputs > 128) return false; /* stream.cu: 64 outputs a warpgroup */
-    if (s->kind == LAC_GATHER_STREAM && s->cluster > 1 && !lac_gather_by_engine(problem, s)) return false;
+    if (s->kind == LAC_GATHER_STREAM && (s->cluster > 1 || s->meets) && !lac_gather_by_engine(problem, s)) return false;
     /* Each block fetches its share of the tokens in boxes of 64 (stream_x.cuh); more bytes than a stage waits for would never do. */
     if (s->kind == LAC_GATHER_STREAM && s->tile_tokens / s->cluster < 64) return false;
     s->most_stages = lac_ceil_divide(s->joined ? g->k : s->paired ? both : rows, s->rows);
@@ -172,25 +189,44 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     int64_t bytes = (int64_t)lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES, stage = lac_gather_stage(s);
     s->stages = bytes / stage < MOST_STAGES ? (int)(bytes / stage) : MOST_STAGES;
     int64_t beside[2] = {(bytes - lac_gather_staging(2)) / stage, (bytes - lac_gather_staging(3)) / stage};
-    s->staging = stores(problem, s) && beside[0] >= LEAST_BESIDE ? 2 + (beside[1] == beside[0]) : 0;
+    s->staging = !s->meets && stores(problem, s) && beside[0] >= LEAST_BESIDE ? 2 + (beside[1] == beside[0]) : 0;
     if (s->staging && beside[0] < s->stages) s->stages = (int)beside[0];
     int64_t turned = lac_ceil_divide(problem->weight->k_in, 64) * (lac_gather_turned_ld(problem) / 64); /* blocks of turn.cu */
+    if (s->meets && s->stages * stage < (int64_t)s->tile_outputs * s->tile_tokens * 4) return false; /* sums, in their place */
     return s->stages >= 2 && turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * s->most_stages < INT32_MAX / s->rows;
 }
 
-static void consider(const lac_problem *problem, lac_gather_shape shape, bool *found, lac_gather_shape *best, lac_cost *cost)
+typedef struct choice {
+    bool found;
+    lac_gather_shape *shape;
+    lac_cost *cost;
+} choice;
+
+static void compare(const lac_problem *problem, const lac_gather_shape *shape, choice *best)
 {
+    lac_cost now = cost_of(problem, shape);
+    if (best->found && now.seconds >= best->cost->seconds) return;
+    *best->shape = *shape;
+    *best->cost = now;
+    best->found = true;
+}
+
+/* Parts that meet in a cluster: each block writes 32 tokens or more of what they add up, through the memory of the stages. */
+static void consider_meeting(const lac_problem *problem, lac_gather_shape shape, choice *best)
+{
+    shape.meets = true;
+    for (shape.parts = 2; shape.cluster == 1 && shape.parts <= MOST_MEETING && shape.width / shape.parts >= 32;
+         shape.parts *= 2)
+        if (lac_gather_shape_complete(problem, &shape) && shape.most_stages >= shape.parts) compare(problem, &shape, best);
+}
+
+static void consider(const lac_problem *problem, lac_gather_shape shape, choice *best)
+{
+    if (shape.kind == LAC_GATHER_STREAM) consider_meeting(problem, shape, best);
     if (!lac_gather_shape_complete(problem, &shape)) return;
     int64_t most = shape.most_stages < MOST_PARTS ? shape.most_stages : MOST_PARTS;
-    for (int parts = 1; parts == 1 || parts <= most; ++parts) {
-        shape.parts = parts;
-        lac_cost now = cost_of(problem, &shape);
-        if (*found && now.seconds >= cost->seconds) continue;
-        *best = shape;
-        *cost = now;
-        *found = true;
-    }
+    for (shape.parts = 1; shape.parts == 1 || shape.parts <= most; ++shape.parts) compare(problem, &shape, best);
 }
 
 bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost)
@@ -204,7 +240,8 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
     const lac_weight *w = problem->weight;
     const lac_geometry *g = &w->geometry;
     if (problem->m == 0 || g->n == 0) return false;
-    bool found = false, shared = w->pattern.family == LAC_FAMILY_ELEMENT;
+    choice best = {false, out, cost};
+    bool shared = kind == LAC_GATHER_STREAM || w->pattern.family == LAC_FAMILY_ELEMENT;
     lac_gather_shape alone = {.kind = kind, .rows = 64, .parts = 1};
     alone.height = shared ? g->n : g->unit_n;
     alone.groups = shared ? 1 : g->row_groups;
@@ -219,11 +256,11 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
                 both[j]->width = tiles[i].width;
                 both[j]->cluster = cluster;
             }
-            if (takes(w, kind)) consider(problem, alone, &found, out, cost);
+            if (takes(w, kind)) consider(problem, alone, &best);
             for (int every = 0; every < 2 && joins(w, kind) && !tiles[i].paired; ++every) {
                 joined.every = every;
-                consider(problem, joined, &found, out, cost);
+                consider(problem, joined, &best);
             }
         }
-    return found;
+    return best.found;
 }

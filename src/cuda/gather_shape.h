@@ -17,6 +17,7 @@ typedef struct lac_gather_shape {
     int rows;                                    /* of X a stage                       */
     int tile_outputs, tile_tokens, width;        /* width: tokens of one product       */
     int stages, cluster, parts;                  /* parts of k                         */
+    bool meets;                                  /* the parts of a tile are blocks of one cluster     */
     bool paired;                                 /* a tile has two row groups of up to 64 outputs */
     bool joined;                                 /* a tile reads what any of its row groups selects: for low ones */
     bool every;                                  /* ... and these being so many, all rows of X in their order */

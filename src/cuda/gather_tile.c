@@ -39,7 +39,11 @@ typedef struct tiler {
     uint32_t *row_columns;
 } tiler;
 
-static bool shares_all(const lac_weight *w) { return w->pattern.family == LAC_FAMILY_ELEMENT; }
+/* Whether every tile has all columns in their order. */
+static bool shares_all(const tiler *t)
+{
+    return t->shape->kind == LAC_GATHER_STREAM || t->weight->pattern.family == LAC_FAMILY_ELEMENT;
+}
 
 /* The columns that row group `group` selects; returns how many. A group of V:N:M starts at a multiple of four, whatever the one
  * before it has. */
@@ -47,7 +51,7 @@ static int64_t list_columns(tiler *t, int64_t group, int32_t *columns)
 {
     const lac_geometry *g = &t->weight->geometry;
     int64_t slots = 0;
-    if (shares_all(t->weight)) {
+    if (shares_all(t)) {
         for (int64_t c = 0; c < g->k; ++c) columns[slots++] = (int32_t)c;
         return slots;
     }
@@ -236,7 +240,7 @@ static void fill(tiler *t, lac_gather_tiled *out)
             uint8_t *stages = begin_tile(t, tile, &selected, out);
             for (int half = 0; half < groups_a_tile; ++half) {
                 int64_t which = group + half, at = i * s->tile_outputs;
-                int64_t rows = which >= s->groups ? 0 : shares_all(t->weight) ? g->n : lac_geometry_rows(g, which);
+                int64_t rows = which >= s->groups ? 0 : shares_all(t) ? g->n : lac_geometry_rows(g, which);
                 fill_outputs(t, tile, half * height, (half + 1) * height, which * s->height + at, rows > at ? rows - at : 0,
                              selected.count, stages, out);
             }

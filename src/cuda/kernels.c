@@ -99,7 +99,7 @@ const lac_kernel lac_cuda_kernels[] = {
                   HALF_DTYPES, HALF_DTYPES, "X slides through shared memory, a short vector selects its inputs, mma.sync"),
      .config = &lac_cuda_slide_flow,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_slide)},
-    {.info = INFO("cuda_f16_stream", 0, 1u << LAC_FAMILY_ELEMENT, HALF_DTYPES, HALF_DTYPES,
+    {.info = INFO("cuda_f16_stream", 0, 1u << LAC_FAMILY_ELEMENT | 1u << LAC_FAMILY_VNM, HALF_DTYPES, HALF_DTYPES,
                   "X and W streamed into shared memory, wgmma.sp on two of four inputs"),
      .config = &lac_cuda_stream_flow.flow,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_gather)},

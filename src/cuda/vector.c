@@ -129,6 +129,9 @@ static void count_mma(const lac_vector_shape *s, double *instructions, double *s
     *shared = 128.0 * (2.0 * s->slots + (clears_words ? clear : 2.0 * clear) + 2.0 * inputs + 2.0 * mmas * tiles);
 }
 
+/* What spreading for more than 8 tokens took beyond the counts on an H200: 8 us (8192 x 8192) and 12 us (4096 x 4096). */
+static const double SPREAD_MORE_SECONDS = 10e-6;
+
 lac_cost lac_cuda_vector_cost(const lac_problem *problem)
 {
     const lac_weight *w = problem->weight;
@@ -152,8 +155,9 @@ lac_cost lac_cuda_vector_cost(const lac_problem *problem)
                          .mma_flops =
                              s.mma ? tiles * 2.0 * 32 * 16 * s.unit_groups * s.group_inputs / 4 * ((s.tokens + 7) / 8) * 8 : 0,
                          .blocks = blocks,
-                         .blocks_at_once = blocks,             /* all SMs draw on one memory: a part-filled wave costs little */
-                         .fill_seconds = x_copies / rates->l2, /* products wait for x */
+                         .blocks_at_once = blocks, /* all SMs draw on one memory: a part-filled wave costs little */
+                         .fill_seconds = x_copies / rates->l2 + /* products wait for x */
+                                         (s.mma && !s.direct && s.tokens > 8 ? SPREAD_MORE_SECONDS : 0.0),
                          .launches = 1};
     return lac_model_gpu_cost(rates, &work);
 }

@@ -1,4 +1,4 @@
-/* vector_select.c - cuda_spmv_select: up to 32 tokens in 16 bits, where rows share their inputs or keep two of four. Shapes come
+/* vector_select.c - cuda_spmv_select: up to 32 tokens in 16 bits, where rows share their inputs, keep two of four, or at most 8 of 32. Shapes come
  * from vector_select_shape.c, the cut weight from vector_select_tile.c; here they are costed, compiled, uploaded and launched. */
 #include "cuda/vector_select.h"
 
@@ -15,7 +15,7 @@
 typedef struct select_state {
     const lac_device *device; /* the plan holds it */
     lac_cuda_launch launch;
-    lac_cu_pointer batches, begin, row_perm, col_perm;
+    lac_cu_pointer batches, begin, more, more_begin, row_perm, col_perm;
     lac_select_weight weight; /* the same as the kernel takes it */
 } select_state;
 
@@ -39,6 +39,7 @@ static void make_request(const lac_problem *problem, const lac_select_shape *s, 
     lac_cuda_request_define(r, "LAC_TOKENS", s->tokens);
     lac_cuda_request_define(r, "LAC_UNIT_ROWS", s->unit_rows);
     lac_cuda_request_define(r, "LAC_SPARSE", s->sparse);
+    lac_cuda_request_define(r, "LAC_PACKED", s->packed);
     lac_cuda_request_define(r, "LAC_ALL_INPUTS", s->all_inputs);
     lac_cuda_request_define(r, "LAC_BATCH", s->batch);
     lac_cuda_request_define(r, "LAC_ROW_WARPS", s->row_warps);
@@ -64,7 +65,10 @@ const lac_cuda_flow lac_cuda_select_flow = {select_requests};
 
 /* ---- cost */
 
-static const double EARLY_SECONDS = 1.7e-6; /* as fitted on an H200 */
+static const double EARLY_SECONDS = 1.7e-6;     /* as fitted on an H200 */
+static const double SPREAD_INSTRUCTIONS = 54.0; /* of a step, packed: 43 for each of four rows in four steps */
+/* Of a step, packed, what loads do not hide: clocks of a multiprocessor for spreading and for 8 tokens, as fitted on an H200. */
+static const double SPREAD_CLOCKS = 6.4, PRODUCT_CLOCKS = 4.0;
 
 static double tiles_of(const lac_select_shape *s) { return (double)((s->units + s->row_warps - 1) / s->row_warps); }
 
@@ -81,13 +85,15 @@ lac_cost lac_cuda_select_cost(const lac_problem *problem)
     double y_bytes = m * (double)w->geometry.n * (double)lac_dtype_size(o->y_dtype) * (o->has_residual ? 2 : 1);
     double x_copies = tiles * (double)w->geometry.k * token_tiles * 16.0;
     double sums = (double)s.units * s.unit_rows * m * 4.0 * s.split * s.k_warps;
-    double conflicts = s.all_inputs ? 1.0 : 1.3;
+    double conflicts = s.all_inputs || s.packed ? 1.0 : 1.3;
     /* X comes before the first product; what starts early hides most of its launch. */
     double fill = lac_select_stage_seconds(w, &s) + 2.0 * sums / rates->l2 - (s.early ? EARLY_SECONDS : 0.0);
+    if (s.packed) fill += steps * (SPREAD_CLOCKS + PRODUCT_CLOCKS * token_tiles) * 4.0 / rates->issue;
     lac_gpu_work work = {.memory_bytes = weight_bytes + x_bytes + y_bytes,
                          .l2_bytes = weight_bytes + x_copies,
                          .shared_bytes = steps * 512.0 * token_tiles * conflicts + x_copies + 2.0 * sums,
-                         .instructions = steps * (mmas + token_tiles + 8.0) + (x_copies + 4.0 * sums) / 256.0,
+                         .instructions = steps * (mmas + token_tiles + (s.packed ? SPREAD_INSTRUCTIONS : 8.0)) +
+                                         (x_copies + 4.0 * sums) / 256.0,
                          .mma_flops = steps * mmas * 2.0 * 16 * 8 * (s.sparse ? 32 : 16) / (s.sparse ? 0.86 : 0.6),
                          .blocks = blocks,
                          .blocks_at_once = blocks,
@@ -111,12 +117,17 @@ static lac_status upload_weight(select_state *state, const lac_weight *w, const 
     const lac_span *rows = &w->part[LAC_PART_ROW_PERM], *cols = &w->part[LAC_PART_COL_PERM];
     uint64_t chunks = (uint64_t)s->units * (uint64_t)s->chunks;
     lac_status status = upload(state, "re-tiled weight", tiled->batches,
-                               (uint64_t)tiled->batch_count * (uint64_t)s->batch_bytes, &state->batches);
+                               (uint64_t)(tiled->batch_count + tiled->more_count) * (uint64_t)s->batch_bytes, &state->batches);
     if (!status) status = upload(state, "chunks of the weight", tiled->begin, (chunks + 1) * 4, &state->begin);
+    if (!status) status = upload(state, "chunks of the weight", tiled->more_begin, (chunks + 1) * 4, &state->more_begin);
+    if (!status) status = upload(state, "chunks of the weight", tiled->more, (uint64_t)tiled->more_count * 4, &state->more);
     if (!status) status = upload(state, "row permutation", rows->data, rows->bytes, &state->row_perm);
     if (!status) status = upload(state, "column permutation", cols->data, cols->bytes, &state->col_perm);
     state->weight = (lac_select_weight){.batches = pointer_of(state->batches),
                                         .begin = pointer_of(state->begin),
+                                        .more = pointer_of(state->more),
+                                        .more_begin = pointer_of(state->more_begin),
+                                        .batch_count = tiled->batch_count,
                                         .row_perm = pointer_of(state->row_perm),
                                         .col_perm = pointer_of(state->col_perm),
                                         .chunks = s->chunks,
@@ -165,6 +176,8 @@ void lac_cuda_select_release(void *opaque)
     if (!state) return;
     lac_cuda_free(state->device, state->batches);
     lac_cuda_free(state->device, state->begin);
+    lac_cuda_free(state->device, state->more);
+    lac_cuda_free(state->device, state->more_begin);
     lac_cuda_free(state->device, state->row_perm);
     lac_cuda_free(state->device, state->col_perm);
     lac_release(state);

@@ -2,10 +2,20 @@
  * and warps share the work. vector_select.c asks for it. */
 #include "core/dtype.h"
 #include "cuda/runtime.h"
-#include "cuda/vector_select_tile.h"
+#include "cuda/vector_select_pack.h"
 #include "format/weight.h"
 
-enum { STEP = LAC_SELECT_STEP, WARPS = 8, MOST_GROUP_INPUTS = 256, BATCH_LOADS = 8, MOST_CHUNK = 56000, ROW_BYTES = 18 };
+enum {
+    STEP = LAC_SELECT_STEP,
+    WARPS = 8,
+    MANY_WARPS = 16,
+    MANY_TOKENS = 32,
+    MOST_GROUP_INPUTS = 256,
+    BATCH_LOADS = 8,
+    MOST_CHUNK = 56000,
+    ROW_BYTES = 18
+};
+enum { MOST_PACKED = 8, PACKED_BATCH = 8 };
 
 /* As fitted on an H200: X on its way into one block's shared memory, bytes a second; a block's start and end; each doubling of a
  * cluster. */
@@ -26,9 +36,29 @@ static int64_t common_multiple(int64_t a, int64_t b)
 
 static int token_tiles(const lac_select_shape *s) { return (s->tokens + 7) / 8; }
 
-int lac_select_value_words(const lac_select_shape *s) { return s->batch * (s->unit_rows / 16) * (s->sparse ? 4 : 8); }
+int lac_select_value_words(const lac_select_shape *s)
+{
+    return s->packed ? s->batch * s->packed / 2 : s->batch * (s->unit_rows / 16) * (s->sparse ? 4 : 8);
+}
+int lac_select_code_words(const lac_select_shape *s) { return s->packed ? s->batch / 2 : 0; }
 int lac_select_place_words(const lac_select_shape *s) { return s->sparse ? s->batch * ((s->unit_rows / 16 + 1) / 2) : 0; }
-int lac_select_input_words(const lac_select_shape *s) { return s->all_inputs ? 0 : (s->batch + 1) / 2; }
+int lac_select_input_words(const lac_select_shape *s)
+{
+    return s->all_inputs ? 0 : s->packed ? s->batch / 4 : (s->batch + 1) / 2;
+}
+
+/* Rows keep inputs of their own, few enough of every 32 for mma.sp to take them after some dealing. */
+static bool choose_packed(const lac_geometry *g, lac_select_shape *s)
+{
+    if (STEP % g->group_m || g->group_n * (STEP / g->group_m) > MOST_PACKED) return false;
+    s->packed = (int)((g->group_n * (STEP / g->group_m) + 1) / 2 * 2);
+    s->sparse = true;
+    s->unit_rows = LAC_PACK_ROWS;
+    s->units = divide_up(g->n, s->unit_rows);
+    s->batch = PACKED_BATCH;
+    s->stage = 4;
+    return true;
+}
 
 /* Rows keep two of four (or fewer); or rows share their inputs. */
 static bool choose_unit(const lac_weight *w, lac_select_shape *s)
@@ -38,6 +68,7 @@ static bool choose_unit(const lac_weight *w, lac_select_shape *s)
     if (w->pattern.family == LAC_FAMILY_VNM) {
         s->sparse = w->pattern.n <= 2;
     } else if (!g->is_free && g->unit_n == 1 && g->unit_k == 1 && g->n > 1) {
+        if (choose_packed(g, s)) return true;
         if (!((inputs == 4 && g->slot_n <= 2) || (inputs == 2 && g->slot_n == 1))) return false;
         s->sparse = s->all_inputs = true;
     }
@@ -58,7 +89,7 @@ static bool choose_unit(const lac_weight *w, lac_select_shape *s)
 static int64_t granule(const lac_weight *w, const lac_select_shape *s)
 {
     const lac_geometry *g = &w->geometry;
-    if (s->all_inputs) return STEP * s->batch;
+    if (s->all_inputs || s->packed) return STEP * s->batch;
     return s->is_free ? 8 : common_multiple(8, g->group_m * g->unit_k);
 }
 
@@ -66,7 +97,7 @@ static int64_t granule(const lac_weight *w, const lac_select_shape *s)
 static int64_t chunk_slots(const lac_weight *w, const lac_select_shape *s)
 {
     const lac_geometry *g = &w->geometry;
-    if (s->all_inputs) return s->chunk_inputs;
+    if (s->all_inputs || s->packed) return s->chunk_inputs;
     return s->chunk_inputs / (g->group_m * g->unit_k) * g->group_n * g->unit_k;
 }
 
@@ -101,7 +132,9 @@ static double seconds_of(const lac_weight *w, const lac_cuda_target *target, con
                          const lac_select_shape *s)
 {
     double blocks = (double)divide_up(s->units, s->row_warps) * s->split, at_once = target->multiprocessors;
-    double waves = (double)divide_up((int64_t)blocks, target->multiprocessors), seconds = 0.0;
+    int64_t places =
+        s->split > 2 ? target->multiprocessors * 9 / 10 : target->multiprocessors; /* for larger clusters not all */
+    double waves = (double)divide_up((int64_t)blocks, places), seconds = 0.0;
     double bytes = lac_select_batches(w, s) * s->batch_bytes, memory = bytes / rates->memory;
     double own =
         waves * bytes / blocks * at_once / (1.2 * rates->memory); /* a block alone draws a little more than its share */
@@ -138,6 +171,8 @@ bool lac_select_shape_make(const lac_problem *problem, lac_select_shape *out)
     if (target->arch < 80 || !narrow || o->x_dtype != w->dtype) return false;
     lac_select_shape s = {.tokens = (int)problem->m, .early = target->arch >= 90};
     if (!choose_unit(w, &s)) return false;
-    s.batch_bytes = (lac_select_value_words(&s) + lac_select_place_words(&s) + lac_select_input_words(&s)) * 128;
+    s.batch_bytes =
+        (lac_select_value_words(&s) + lac_select_code_words(&s) + lac_select_place_words(&s) + lac_select_input_words(&s)) *
+        128;
     return share_out(w, target, lac_cuda_rates_of(problem->device), s, out);
 }

@@ -10,6 +10,7 @@
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "core/status.h"
+#include "cuda/vector_select_pack.h"
 #include "format/index.h"
 #include "format/weight.h"
 
@@ -413,6 +414,14 @@ lac_status lac_select_tile(const lac_weight *weight, const lac_select_shape *sha
 {
     int threads = lac_parallel_threads_for(0, shape->units, weight->kept);
     lac_select_tiled tiled = {0};
+    if (shape->packed) {
+        lac_status packed = lac_select_pack(weight, shape, &tiled);
+        if (packed)
+            lac_select_tiled_release(&tiled);
+        else
+            *out = tiled;
+        return packed;
+    }
     cutting c = {weight, shape, &tiled, make_scratch(weight, threads)};
     if (!c.scratch) return lac_fail_memory("inputs of the weight", (uint64_t)most_inputs(weight) * 12);
     lac_status status = cut_weight(&c, threads);
@@ -428,5 +437,7 @@ void lac_select_tiled_release(lac_select_tiled *tiled)
 {
     lac_release(tiled->batches);
     lac_release(tiled->begin);
+    lac_release(tiled->more);
+    lac_release(tiled->more_begin);
     *tiled = (lac_select_tiled){0};
 }

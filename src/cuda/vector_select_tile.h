@@ -13,6 +13,7 @@ enum { LAC_SELECT_MOST_TOKENS = 32, LAC_SELECT_STEP = 32 };
 typedef struct lac_select_shape {
     int tokens, unit_rows;
     bool sparse, all_inputs;
+    int packed;   /* room for kept weights of a row in 32 inputs; 0: rows share their inputs or keep two of four */
     bool is_free; /* chunks of a unit have numbers of batches of their own */
     int batch, batch_bytes;
     int row_warps, k_warps, split;
@@ -32,8 +33,9 @@ double lac_select_batches(const lac_weight *weight, const lac_select_shape *shap
 /* What a block needs to bring its X. */
 double lac_select_stage_seconds(const lac_weight *weight, const lac_select_shape *shape);
 
-/* Words of values, of places and of inputs that a lane has of a batch. */
+/* Words of values, of codes, of places and of inputs that a lane has of a batch, in this order. */
 int lac_select_value_words(const lac_select_shape *shape);
+int lac_select_code_words(const lac_select_shape *shape);
 int lac_select_place_words(const lac_select_shape *shape);
 int lac_select_input_words(const lac_select_shape *shape);
 /* Where word `word` of `words` of a lane stands, in bytes: [sixteens][lane][16], then what is left by eights and fours. */
@@ -47,6 +49,9 @@ typedef struct lac_select_tiled {
     uint8_t *batches; /* [batch_count] of batch_bytes                                               */
     uint32_t *begin;  /* free: [units * chunks + 1]; else NULL                                      */
     int64_t batch_count;
+    /* Packed: batches behind those, for weights that did not fit. */
+    uint32_t *more, *more_begin; /* [more_count] numbers of batches in their chunks; [units * chunks + 1]; NULL: none */
+    int64_t more_count;
 } lac_select_tiled;
 
 lac_status lac_select_tile(const lac_weight *weight, const lac_select_shape *shape, lac_select_tiled *out);

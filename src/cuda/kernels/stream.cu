@@ -16,6 +16,40 @@
 
 static_assert(LAC_ROWS == 64 && LAC_BLOCKS == 1, "a stage is 64 rows, and a warpgroup has 64 outputs");
 
+/* Returns when the kernel before this one on the stream has ended: until then nothing may be read but W, and nothing be written. */
+__device__ __forceinline__ void lac_wait_for_x()
+{
+#if LAC_MEETS
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+#if LAC_MEETS
+/* A block has one tile. W of the first stages is on its way before X may be read. */
+__device__ __forceinline__ void lac_produce(const lac_gather_args &args, const lac_tensor_map *map, u32 stages, u32 full, u32 empty)
+{
+    lac_item item;
+    if (!lac_item_of(args, blockIdx.x / LAC_CLUSTER_BLOCKS, item)) return;
+    const int count = item.end - item.begin, first = min(count, (int)LAC_STAGES);
+    const int row = (item.begin - args.range[2 * item.output_tile]) * LAC_ROWS, token = item.token_tile * LAC_TILE_TOKENS;
+    const u8 *weight = args.weight + (i64)item.begin * LAC_W_STAGE;
+    for (int i = 0; i < first; i++) {
+        lac_barrier_expect(full + 8 * i, LAC_X_STAGE + LAC_W_STAGE);
+        lac_copy_bulk(stages + i * LAC_STAGE + LAC_X_STAGE, weight + (i64)i * LAC_W_STAGE, LAC_W_STAGE, full + 8 * i);
+    }
+    lac_wait_for_x();
+    for (int i = 0; i < first; i++) lac_stream_x(map, stages + i * LAC_STAGE, full + 8 * i, row + i * LAC_ROWS, token);
+    u32 slot = 0, parity = 0;
+    for (int i = LAC_STAGES; i < count; i++) {
+        const u32 stage = stages + slot * LAC_STAGE, barrier = full + 8 * slot;
+        lac_barrier_wait(empty + 8 * slot, parity);
+        lac_barrier_expect(barrier, LAC_X_STAGE + LAC_W_STAGE);
+        lac_copy_bulk(stage + LAC_X_STAGE, weight + (i64)i * LAC_W_STAGE, LAC_W_STAGE, barrier);
+        lac_stream_x(map, stage, barrier, row + i * LAC_ROWS, token);
+        if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
+    }
+}
+#else
 __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const lac_tensor_map *map, u32 stages, u32 full, u32 empty)
 {
     u32 slot = 0, parity = 1;
@@ -30,6 +64,7 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
         now.stage++;
     }
 }
+#endif
 
 /* ---- products. Two registers for the places take turns: PTX forbids touching one that a running product reads. */
 
@@ -67,7 +102,7 @@ __device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac
     lac_ring ring = {0, 0, 0, false};
     lac_item item, next;
     u32 even = 0, odd = 0; /* places */
-    int index = blockIdx.x / LAC_CLUSTER;
+    int index = blockIdx.x / LAC_CLUSTER_BLOCKS;
     for (bool more = lac_item_of(args, index, item); more; item = next) {
         const lac_outputs outputs = lac_outputs_of(call, args, item);
         float sum[1][LAC_SUMS];
@@ -83,9 +118,12 @@ __device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac
         if (ring.held) lac_stage_release(empty, ring.before);
         ring.held = false;
         lac_wgmma_results(sum[0]);
-        index += gridDim.x / LAC_CLUSTER;
+        index += gridDim.x / LAC_CLUSTER_BLOCKS;
         more = lac_item_of(args, index, next); /* on its way while this tile is written */
-#if LAC_PARTS > 1
+#if LAC_MEETS
+        asm volatile("bar.sync 1, 256;" ::: "memory"); /* both warpgroups have read the last stage */
+        lac_tile_meet(call, args, item, outputs, sum[0], stages);
+#elif LAC_PARTS > 1
         const i64 at = lac_partial_at(args, item, item.part);
 #pragma unroll
         for (int i = 0; i < LAC_SUMS; i++) args.partial[at + i * 256] = sum[0][i];
@@ -112,13 +150,19 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     __shared__ __align__(8) u64 barriers[2 * LAC_STAGES];
     const u32 stages = lac_shared_address(memory), full = lac_shared_address(barriers), empty = full + 8 * LAC_STAGES;
     lac_barriers_begin(full, empty, 1);
+#if LAC_MEETS
+    asm volatile("griddepcontrol.launch_dependents;"); /* the next kernel, if it waits as this one does, may come while this one ends */
+#endif
     if (threadIdx.x >= 256) {
         lac_registers_fewer<56>();
         if (threadIdx.x == 256) lac_produce(args, &map, stages, full, empty);
+        __syncwarp();
+        if (LAC_MEETS) lac_cluster_sync(); /* in lac_tile_meet */
     } else {
         lac_registers_more<224>();
+        lac_wait_for_x();
         lac_multiply(call, args, stages, full, empty, &y_map);
     }
     __syncwarp();
-    if (LAC_CLUSTER > 1) lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */
+    if (LAC_CLUSTER_BLOCKS > 1) lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */
 }

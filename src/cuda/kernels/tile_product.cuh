@@ -15,7 +15,8 @@
  * Constants: LAC_ROWS of X a stage (32, 64), LAC_TILE_OUTPUTS (64, 128, 256), LAC_TILE_TOKENS, LAC_N (64, 128, 256), LAC_STAGES, LAC_CLUSTER (1, 2, 4),
  * LAC_PAIRED (two row groups of up to 64 outputs each have a tile together: the rows of X that only the first reads come first, then
  * those that both read, then those that only the second reads; each warpgroup multiplies its own), LAC_STORES_Y (Y leaves by the copy engine, gather_store.cuh) and LAC_STAGING_PIECES,
- * LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PARTS (1: k is not split), and those of
+ * LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PARTS (1: k is not split), LAC_MEETS (1: the
+ * parts of a tile are blocks of one cluster, which add up through its shared memory), and those of
  * epilogue.cuh. */
 #ifndef LAC_CUDA_KERNELS_TILE_PRODUCT_CUH
 #define LAC_CUDA_KERNELS_TILE_PRODUCT_CUH
@@ -27,6 +28,7 @@
 #include "gather_copy.cuh"
 #include "gather_store.cuh"
 #include "pipeline.cuh"
+#include "shared_access.cuh"
 #include "wgmma.cuh"
 #include "wgmma_tile.cuh"
 
@@ -45,6 +47,13 @@
 #define LAC_BLOCKS (LAC_SPLITS_OUTPUTS ? LAC_TILE_OUTPUTS / 128 : 1)
 #define LAC_SUMS (LAC_N / 2)
 
+#ifndef LAC_MEETS /* only stream.cu's parts do */
+#define LAC_MEETS 0
+#endif
+/* Blocks of a launched cluster. */
+#define LAC_CLUSTER_BLOCKS (LAC_MEETS ? LAC_PARTS : LAC_CLUSTER)
+static_assert(!LAC_MEETS || LAC_CLUSTER == 1, "a cluster's blocks have neighbouring tiles, or parts of one");
+
 /* Y leaves in so many pieces a warpgroup; staging has room for one, two or three. */
 #define LAC_PIECES (LAC_BLOCKS * LAC_N / 64)
 
@@ -61,10 +70,15 @@ __device__ __forceinline__ bool lac_item_of(const lac_gather_args &args, int ind
 {
     enum { WIDE = LAC_SHARES_X ? LAC_CLUSTER : 1, LONG = LAC_SHARES_X ? 1 : LAC_CLUSTER }; /* tiles of a cluster */
     const int groups = args.token_tiles / LONG, tiles = args.output_tiles / WIDE;
-    if (index >= groups * tiles * LAC_PARTS) return false;
+    if (index >= groups * tiles * (LAC_MEETS ? 1 : LAC_PARTS)) return false;
+#if LAC_MEETS
+    const int rank = 0;
+    item.part = (int)lac_cluster_rank();
+#else
     const int rank = LAC_CLUSTER > 1 ? (int)lac_cluster_rank() : 0;
     item.part = index % LAC_PARTS;
     index /= LAC_PARTS;
+#endif
     int first = 0, wide = tiles;
     if (args.band < tiles) { /* divisions are slow */
         first = index / (args.band * groups) * args.band, wide = min(tiles - first, args.band);
@@ -96,7 +110,7 @@ struct lac_walk {
 __device__ __forceinline__ void lac_walk_settle(const lac_gather_args &args, lac_walk &walk)
 {
     while (walk.more && walk.stage >= walk.item.end) {
-        walk.index += gridDim.x / LAC_CLUSTER;
+        walk.index += gridDim.x / LAC_CLUSTER_BLOCKS;
         walk.more = lac_item_of(args, walk.index, walk.item);
         walk.stage = walk.item.begin;
     }
@@ -105,7 +119,7 @@ __device__ __forceinline__ void lac_walk_settle(const lac_gather_args &args, lac
 __device__ __forceinline__ lac_walk lac_walk_begin(const lac_gather_args &args)
 {
     lac_walk walk;
-    walk.index = blockIdx.x / LAC_CLUSTER;
+    walk.index = blockIdx.x / LAC_CLUSTER_BLOCKS;
     walk.more = lac_item_of(args, walk.index, walk.item);
     if (walk.more) walk.stage = walk.item.begin;
     lac_walk_settle(args, walk);
@@ -172,10 +186,10 @@ __device__ __forceinline__ lac_outputs lac_outputs_of(const lac_gpu_call &call, 
 }
 
 #if LAC_Y_DTYPE != LAC_F32
-/* Whether this warp's part of a block of Y can be stored 16 bytes at a time. */
-__device__ __forceinline__ bool lac_block_is_whole(const lac_gpu_call &call, const int *output, int token)
+/* Whether this warp's part of a block of Y, `tokens` wide, can be stored 16 bytes at a time. */
+__device__ __forceinline__ bool lac_block_is_whole(const lac_gpu_call &call, const int *output, int token, int tokens)
 {
-    const bool aligned = ((u64)call.y | (u64)call.ldy * 2) % 16 == 0 && token + LAC_N <= call.m;
+    const bool aligned = ((u64)call.y | (u64)call.ldy * 2) % 16 == 0 && token + tokens <= call.m;
 #if LAC_Y_TOKEN_MAJOR
     return aligned && output[0] >= 0 && output[0] % 8 == 0 && output[15] == output[0] + 15;
 #else
@@ -183,7 +197,8 @@ __device__ __forceinline__ bool lac_block_is_whole(const lac_gpu_call &call, con
 #endif
 }
 
-__device__ __forceinline__ void lac_block_write_chunks(const lac_gpu_call &call, const float (&sum)[LAC_SUMS], const int *output,
+template <int sums>
+__device__ __forceinline__ void lac_block_write_chunks(const lac_gpu_call &call, const float (&sum)[sums], const int *output,
                                                        const int (&place)[2], int token)
 {
     const int q = threadIdx.x & 3;
@@ -195,7 +210,7 @@ __device__ __forceinline__ void lac_block_write_chunks(const lac_gpu_call &call,
     for (int h = 0; h < 2; h++) y[h] = (u16 *)call.y + (i64)max(place[h], 0) * call.ldy + token + q * 8;
 #endif
 #pragma unroll
-    for (int i = 0; i < LAC_SUMS / 8; i++) {
+    for (int i = 0; i < sums / 8; i++) {
         u32 word[4];
 #pragma unroll
         for (int b = 0; b < 4; b++) {
@@ -218,14 +233,15 @@ __device__ __forceinline__ void lac_block_write_chunks(const lac_gpu_call &call,
 }
 #endif
 
-/* A block of 64 outputs x LAC_N tokens from `token` on; this warp's 16 outputs go to the places output[16], of which
+/* A block of 64 outputs x 2 * sums tokens (at least 32) from `token` on; this warp's 16 outputs go to the places output[16], of which
  * this thread's sums have place[2]. */
-__device__ __forceinline__ void lac_block_write(const lac_gpu_call &call, float (&sum)[LAC_SUMS], const int *output,
+template <int sums>
+__device__ __forceinline__ void lac_block_write(const lac_gpu_call &call, float (&sum)[sums], const int *output,
                                                 const int (&place)[2], const float (&bias)[2], int token)
 {
     const int q = threadIdx.x & 3;
 #pragma unroll
-    for (int i = 0; i < LAC_SUMS; i++) {
+    for (int i = 0; i < sums; i++) {
         const int h = i >> 1 & 1, t = token + (i >> 2) * 8 + 2 * q + (i & 1);
 #if LAC_HAS_RESIDUAL
         if (place[h] >= 0 && t < call.m)
@@ -233,13 +249,13 @@ __device__ __forceinline__ void lac_block_write(const lac_gpu_call &call, float 
             sum[i] = lac_finish(call, t, place[h], sum[i], bias[h]);
     }
 #if LAC_Y_DTYPE != LAC_F32 && !(LAC_Y_TOKEN_MAJOR && LAC_HAS_ROW_PERM)
-    if (lac_block_is_whole(call, output, token)) {
+    if (lac_block_is_whole(call, output, token, 2 * sums)) {
         lac_block_write_chunks(call, sum, output, place, token);
         return;
     }
 #endif
 #pragma unroll
-    for (int i = 0; i < LAC_SUMS; i++) {
+    for (int i = 0; i < sums; i++) {
         const int h = i >> 1 & 1, t = token + (i >> 2) * 8 + 2 * q + (i & 1);
         if (place[h] >= 0 && t < call.m) lac_store(call, t, place[h], sum[i]);
     }
@@ -359,6 +375,35 @@ __device__ __forceinline__ i64 lac_partial_at(const lac_gather_args &args, const
     return (tile * LAC_PARTS + part) * (LAC_BLOCKS * LAC_SUMS * 256) + threadIdx.x;
 }
 
+#if LAC_MEETS
+/* The parts of a tile are added up in their order, by all their blocks, each a share of the tokens. All threads of the cluster meet
+ * here, and nobody needs the stages any more; that nobody leaves while he is read from is the caller's to see to. */
+__device__ __forceinline__ void lac_tile_meet(const lac_gpu_call &call, const lac_gather_args &args, const lac_item &item,
+                                              const lac_outputs &outputs, float (&sum)[LAC_SUMS], u32 stages)
+{
+    enum { SHARE = LAC_SUMS / LAC_PARTS };
+    static_assert(LAC_BLOCKS == 1 && SHARE % 16 == 0, "a share is 32 tokens at least");
+    const u32 mine = stages + threadIdx.x * 16;
+#pragma unroll
+    for (int i = 0; i < LAC_SUMS; i += 4)
+        lac_shared_store_16(mine + i * 1024, make_uint4(__float_as_uint(sum[i]), __float_as_uint(sum[i + 1]), __float_as_uint(sum[i + 2]),
+                                                        __float_as_uint(sum[i + 3])));
+    lac_cluster_sync();
+    float share[SHARE];
+#pragma unroll
+    for (int i = 0; i < SHARE; i++) share[i] = 0.0f;
+#pragma unroll
+    for (int part = 0; part < LAC_PARTS; part++)
+#pragma unroll
+        for (int i = 0; i < SHARE; i += 4) {
+            const float4 v = lac_cluster_read(mine + (item.part * SHARE + i) * 1024, part);
+            share[i] += v.x, share[i + 1] += v.y, share[i + 2] += v.z, share[i + 3] += v.w;
+        }
+    const int token = item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N) + item.part * (2 * SHARE);
+    lac_block_write(call, share, lac_places_of(args, item, 0), outputs.place[0], outputs.bias[0], token);
+}
+#endif
+
 /* What the two warpgroups of consumers do. `y_map` is Y for the copy engine where LAC_STORES_Y is set. */
 __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty,
                                             const lac_tensor_map *y_map = nullptr)
@@ -433,11 +478,11 @@ __device__ __forceinline__ void lac_barriers_begin(u32 full, u32 empty, u32 copi
         }
         lac_barrier_init_fence();
     }
-    if (LAC_CLUSTER > 1) lac_cluster_sync();
+    if (LAC_CLUSTER_BLOCKS > 1) lac_cluster_sync();
     __syncthreads();
 }
 
-#if LAC_PARTS > 1
+#if LAC_PARTS > 1 && !LAC_MEETS
 /* Adds the parts of a tile in their order. A block a tile, threads as the consumers above. */
 extern "C" __global__ void __launch_bounds__(256) lac_tile_reduce(const lac_gpu_call call, const lac_gather_args args)
 {

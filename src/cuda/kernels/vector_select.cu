@@ -1,5 +1,5 @@
-/* vector_select.cu - few tokens in 16 bits where rows share their inputs, or keep two of four: the weight is streamed once,
- * as fragments. Requested by cuda/vector_select.c.
+/* vector_select.cu - few tokens in 16 bits where rows share their inputs, keep two of four, or at most 8 of 32 of their own: the weight is
+ * streamed once, as fragments or packed. Requested by cuda/vector_select.c.
  *
  * Preconditions: W and X have the same 16-bit dtype; sm_80 or later; weights cut by cuda/vector_select_tile.c.
  *
@@ -11,7 +11,12 @@
  *
  *     x chunk   [token tile of 8][LAC_CHUNK_INPUTS in eights, each of 8 rows of 16 bytes and 16 bytes of padding]
  *     sums      [warp][token][LAC_UNIT_ROWS + 4], in the place of x
- *     batch     values [loads][lane][16 B], places of the kept [words][lane], inputs [words][lane] (two steps a word)
+ *     batch     values [loads][lane][16 B], codes [words][lane] (packed: of two rows a word), places of the kept [words][lane], inputs
+ *               [words][lane] (two steps a word; packed: four)
+ *
+ * Where each row keeps inputs of its own (LAC_PACKED), a step is two fours of each of four neighbouring 32 inputs: lane 4g + t has, of rows g, g+8,
+ * g+16 and g+24, the weights of the t-th 32 inputs in four steps, packed, and spreads them in registers (vector_pack.cuh). The inputs of a step
+ * are the same for the unit's 32 rows; weights that do not fit two of a four come in a batch of their own behind the others (w.more).
  *
  * The padding lets token-major X, which each thread turns round in registers (8 tokens x 4 inputs), be stored without bank conflicts.
  *
@@ -19,6 +24,7 @@
  * LAC_TOKENS         m
  * LAC_UNIT_ROWS      16 or 32
  * LAC_SPARSE         1: two of every four selected inputs stay in a row, by mma.sp
+ * LAC_PACKED         kept weights of a row in 32 inputs, as many as there is room for, even; 0: rows share their inputs or keep two of four
  * LAC_ALL_INPUTS     1: a step is 32 inputs as they follow each other, there is no list of them
  * LAC_BATCH          steps of a batch
  * LAC_ROW_WARPS, LAC_K_WARPS, LAC_SPLIT as in vector.cuh: units side by side, warps and blocks of the same unit
@@ -36,22 +42,25 @@
 #include "mma.cuh"
 #include "shared_access.cuh"
 #include "stream_load.cuh"
+#include "vector_pack.cuh"
 #include "vector_select_arguments.h"
 
 #define LAC_THREADS (LAC_ROW_WARPS * LAC_K_WARPS * 32)
 
 constexpr int token_tiles = (LAC_TOKENS + 7) / 8, row_tiles = LAC_UNIT_ROWS / 16;
 constexpr int tile_bytes = LAC_CHUNK_INPUTS / 8 * 144; /* of 8 tokens of a chunk */
-constexpr int value_words = LAC_BATCH * row_tiles * (LAC_SPARSE ? 4 : 8);
+constexpr int value_words = LAC_PACKED ? LAC_BATCH * LAC_PACKED / 2 : LAC_BATCH * row_tiles * (LAC_SPARSE ? 4 : 8);
+constexpr int code_words = LAC_PACKED ? LAC_BATCH / 2 : 0;
 constexpr int place_words = LAC_SPARSE ? LAC_BATCH * ((row_tiles + 1) / 2) : 0;
 constexpr int tiles_at_once = token_tiles < 4 ? token_tiles : 4; /* whose fragments of X a lane has */
-constexpr int input_words = LAC_ALL_INPUTS ? 0 : (LAC_BATCH + 1) / 2;
-constexpr int batch_bytes = (value_words + place_words + input_words) * 128;
+constexpr int input_words = LAC_ALL_INPUTS ? 0 : LAC_PACKED ? LAC_BATCH / 4 : (LAC_BATCH + 1) / 2;
+constexpr int batch_bytes = (value_words + code_words + place_words + input_words) * 128;
 constexpr int sum_stride = LAC_UNIT_ROWS + 4; /* lanes of a fragment of sums are then in different banks */
 
 /* What a batch brings to a lane. */
 struct batch_data {
     u32 values[value_words];
+    u32 codes[code_words > 0 ? code_words : 1];
     u32 places[place_words > 0 ? place_words : 1];
     u32 inputs[input_words > 0 ? input_words : 1];
 };
@@ -75,8 +84,9 @@ __device__ __forceinline__ void load_batch(batch_data &d, const lac_select_weigh
 {
     const u8 *at = w.batches + batch * batch_bytes;
     load_words<value_words>(d.values, at, lane);
-    if (place_words) load_words<place_words>(d.places, at + value_words * 128, lane);
-    if (input_words) load_words<input_words>(d.inputs, at + (value_words + place_words) * 128, lane);
+    if (code_words) load_words<code_words>(d.codes, at + value_words * 128, lane);
+    if (place_words) load_words<place_words>(d.places, at + (value_words + code_words) * 128, lane);
+    if (input_words) load_words<input_words>(d.inputs, at + (value_words + code_words + place_words) * 128, lane);
 }
 
 /* Rows of tile `r` times the inputs of a step (of its `half`, when dense). */
@@ -94,6 +104,31 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[4], const batch_data
 #endif
 }
 
+#if LAC_PACKED
+/* `step`: the number of the batch's first step within the chunk; a multiple of four. */
+__device__ __forceinline__ void multiply_batch(float (&sums)[row_tiles][token_tiles][4], const batch_data &d, u32 x, int step, int lane)
+{
+#pragma unroll
+    for (int s = 0; s < LAC_BATCH; s += 4) {
+        u32 a[4][8];
+#pragma unroll
+        for (int r = 0; r < 4; ++r)
+            lac_spread<LAC_PACKED / 2>(a[r], d.values + (s + r) * (LAC_PACKED / 2), d.codes[s / 2 + r / 2] >> r % 2 * 16);
+        const u32 inputs = x + (step + s + lane / 4 % 4) * (4 * 144);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const u32 at = inputs + (d.inputs[s / 4] >> 8 * i & 0xffu) * 16;
+#pragma unroll
+            for (int n = 0; n < token_tiles; ++n) {
+                u32 b[4];
+                lac_load_turned<0>(b, at + n * tile_bytes);
+                lac_mma_sparse_16x8x32<LAC_W_DTYPE, 0>(sums[0][n], a[0][2 * i], a[1][2 * i], a[0][2 * i + 1], a[1][2 * i + 1], b, d.places[s + i]);
+                lac_mma_sparse_16x8x32<LAC_W_DTYPE, 1>(sums[1][n], a[2][2 * i], a[3][2 * i], a[2][2 * i + 1], a[3][2 * i + 1], b, d.places[s + i]);
+            }
+        }
+    }
+}
+#else
 /* `step`: the number of the batch's first step within the chunk. */
 __device__ __forceinline__ void multiply_batch(float (&sums)[row_tiles][token_tiles][4], const batch_data &d, u32 x, int step, int lane)
 {
@@ -121,6 +156,8 @@ __device__ __forceinline__ void multiply_batch(float (&sums)[row_tiles][token_ti
         }
     }
 }
+
+#endif
 
 /* ---- X into shared memory */
 
@@ -326,6 +363,15 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, 1)
             multiply_batch(sums, odd, x, (batch + LAC_K_WARPS) * LAC_BATCH, lane);
             if (batch + 3 * LAC_K_WARPS < count) load_batch(odd, w, first + batch + 3 * LAC_K_WARPS, lane);
         }
+#if LAC_PACKED
+        if (w.more && !idle) {
+            const u32 *begin = w.more_begin + unit * w.chunks + chunk;
+            for (u32 i = begin[0] + k_warp; i < begin[1]; i += LAC_K_WARPS) {
+                load_batch(even, w, w.batch_count + i, lane);
+                multiply_batch(sums, even, x, (int)w.more[i] * LAC_BATCH, lane);
+            }
+        }
+#endif
     }
 
     if (w.chunks <= split_rank()) wait_for_x();
