@@ -5,6 +5,7 @@
 #include "cuda/expand.h"
 #include "cuda/fragment.h"
 #include "cuda/gather.h"
+#include "cuda/pick.h"
 #include "cuda/plain.h"
 #include "cuda/slide.h"
 #include "cuda/strict.h"
@@ -99,6 +100,11 @@ const lac_kernel lac_cuda_kernels[] = {
                   HALF_DTYPES, HALF_DTYPES, "X slides through shared memory, a short vector selects its inputs, mma.sync"),
      .config = &lac_cuda_slide_flow,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_slide)},
+    {.info = INFO("cuda_f16_pick", 0,
+                  1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_VNM | 1u << LAC_FAMILY_SHUFFLED,
+                  HALF_DTYPES, HALF_DTYPES, "windows of X in shared memory, pairs of short vectors pick their inputs, wgmma"),
+     .config = &lac_cuda_pick_flow,
+     FUNCTIONS_AND_WORKSPACE(lac_cuda_pick)},
     {.info = INFO("cuda_f16_stream", 0, 1u << LAC_FAMILY_ELEMENT | 1u << LAC_FAMILY_VNM, HALF_DTYPES, HALF_DTYPES,
                   "X and W streamed into shared memory, wgmma.sp on two of four inputs"),
      .config = &lac_cuda_stream_flow.flow,

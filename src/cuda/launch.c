@@ -89,15 +89,17 @@ lac_status lac_cuda_tensor_map_make(const lac_device *device, const lac_cuda_box
 {
     enum { FLOAT16 = 6, BFLOAT16 = 9, NO_INTERLEAVE = 0, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
     const lac_cuda_driver *driver = lac_cuda_state_of(device)->driver;
-    uint64_t sizes[2] = {(uint64_t)boxes->columns, (uint64_t)boxes->rows}, strides[1] = {(uint64_t)boxes->ld * 2};
-    unsigned box[2] = {boxes->across, boxes->down}, steps[2] = {1, 1};
+    uint64_t fold = boxes->fold ? boxes->fold : 1, ld = (uint64_t)boxes->ld * 2;
+    uint64_t sizes[3] = {(uint64_t)boxes->columns, ((uint64_t)boxes->rows + fold - 1) / fold, fold},
+             strides[2] = {fold * ld, ld};
+    unsigned box[3] = {boxes->across, boxes->down, boxes->fold}, steps[3] = {1, 1, 1}, rank = boxes->fold ? 3 : 2;
     bool entered;
     lac_status status = lac_cuda_enter(device, "tensor map", &entered);
     if (status) return status;
     if (!driver->cuTensorMapEncodeTiled)
         status = lac_fail(LAC_STATUS_DEVICE, "the driver is too old for tensor copies: it has no cuTensorMapEncodeTiled");
     else
-        status = lac_cuda_check(driver->cuTensorMapEncodeTiled(out, boxes->dtype == LAC_DTYPE_BF16 ? BFLOAT16 : FLOAT16, 2,
+        status = lac_cuda_check(driver->cuTensorMapEncodeTiled(out, boxes->dtype == LAC_DTYPE_BF16 ? BFLOAT16 : FLOAT16, rank,
                                                                (void *)(uintptr_t)boxes->data, sizes, strides, box, steps,
                                                                NO_INTERLEAVE, SWIZZLE_128, PROMOTE_256, FILL_ZEROS),
                                 "tensor map");

@@ -45,6 +45,8 @@ typedef struct lac_cuda_boxes {
     lac_dtype dtype;           /* fp16 or bf16 */
     int64_t columns, rows, ld; /* elements */
     unsigned across, down;     /* columns (at most 64) and rows of a box */
+    unsigned fold; /* 0: two dimensions. Else row r is (r / fold, r % fold): a box has `down` neighbours of the first
+                                  and all of the second, in this order, and there are as many rows as make the last one whole */
 } lac_cuda_boxes;
 
 typedef struct lac_cuda_tensor_map {

@@ -30,6 +30,7 @@
 #include "matrix_load.cuh"
 #include "mma.cuh"
 #include "pipeline.cuh"
+#include "quad.cuh"
 #include "shared_access.cuh"
 #include "slide_arguments.h"
 #include "tensor_copy.cuh"
@@ -248,40 +249,13 @@ __device__ __forceinline__ void lac_stream(lac_sums &sum, lac_ring &ring, lac_so
 
 /* ---- epilogue */
 
-/* Lane q of four gets the four words that the lanes have as number q, in their order. */
-__device__ __forceinline__ void lac_quad_transpose(u32 (&word)[4])
-{
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-        const bool upper = threadIdx.x & step;
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int low = step == 1 ? 2 * i : i, high = low + step;
-            const u32 got = __shfl_xor_sync(LAC_ALL, upper ? word[low] : word[high], step);
-            word[low] = upper ? got : word[low];
-            word[high] = upper ? word[high] : got;
-        }
-    }
-}
-
-__device__ __forceinline__ u32 lac_pack(float low, float high)
-{
-    u32 result;
-#if LAC_Y_DTYPE == LAC_BF16
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
-#else
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(high), "f"(low));
-#endif
-    return result;
-}
-
 #if LAC_Y_DTYPE != LAC_F32
 /* Whether this warp's part of a tile can be stored 16 bytes at a time. */
 __device__ __forceinline__ bool lac_part_is_whole(const lac_gpu_call &call, const int *output, int token)
 {
     const bool aligned = ((u64)call.y | (u64)call.ldy * 2) % 16 == 0 && token + LAC_TOKENS <= call.m;
 #if LAC_Y_TOKEN_MAJOR
-    return LAC_EIGHTS % 4 == 0 && aligned && output[0] >= 0 && output[0] % 8 == 0 && output[LAC_WIDTH - 1] == output[0] + LAC_WIDTH - 1;
+    return !LAC_HAS_ROW_PERM && LAC_EIGHTS % 4 == 0 && aligned && output[0] >= 0 && output[0] % 8 == 0 && output[LAC_WIDTH - 1] == output[0] + LAC_WIDTH - 1;
 #else
     return aligned && output[LAC_WIDTH - 1] >= 0;
 #endif

@@ -1,5 +1,5 @@
-/* tensor_copy.cuh - boxes of a matrix into shared memory and out of it by the tensor copy engine (sm_90 and later). Used by stream.cu and
- * gather_store.cuh. */
+/* tensor_copy.cuh - boxes of a matrix into shared memory and out of it by the tensor copy engine (sm_90 and later). Used by stream.cu, slide.cu,
+ * pick.cu and gather_store.cuh. */
 #ifndef LAC_CUDA_KERNELS_TENSOR_COPY_CUH
 #define LAC_CUDA_KERNELS_TENSOR_COPY_CUH
 
@@ -24,6 +24,15 @@ __device__ __forceinline__ void lac_copy_tensor(u32 to, const lac_tensor_map *ma
                      "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
                      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"((u16)mask)
                      : "memory");
+}
+
+/* The same of a matrix of three dimensions, into this block alone. */
+__device__ __forceinline__ void lac_copy_tensor_3d(u32 to, const lac_tensor_map *map, int x, int y, int z, u32 barrier)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+                     to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+                 : "memory");
 }
 
 /* Starts the copy of a box out of this block's shared memory to (x, y). What was written there by others than the copy engine must

@@ -28,6 +28,7 @@
  * LAC_PARTS (1: k is not split), LAC_EARLY (1: started before split.cu has ended), and those of
  * epilogue.cuh. Bottleneck: shared memory (gathered X, W once per 64 tokens, the copies). */
 #define LAC_OPERAND 2
+#include "cursor.cuh"
 #include "pipeline.cuh"
 #include "wgmma.cuh"
 #include "window_common.cuh"
@@ -52,22 +53,6 @@ enum { LAC_AHEAD = LAC_FRAGMENTS - LAC_PENDING };
 
 struct lac_fragment { /* A of a step */
     u32 plane[LAC_PLANES][4];
-};
-
-/* Where a thread is in a ring of buffers. */
-template <int count> struct lac_cursor {
-    u32 slot, parity;
-    __device__ __forceinline__ void next()
-    {
-        if (++slot == count) slot = 0, parity ^= 1;
-    }
-    /* `distance` buffers further, fewer than there are; before() is the slot alone, so many back. */
-    __device__ __forceinline__ lac_cursor after(u32 distance) const
-    {
-        if (distance == 0) return *this;
-        return slot + distance < count ? lac_cursor{slot + distance, parity} : lac_cursor{slot + distance - count, parity ^ 1};
-    }
-    __device__ __forceinline__ u32 before(u32 distance) const { return slot >= distance ? slot - distance : slot + count - distance; }
 };
 
 /* Behind the barriers: places and factors of the tile's outputs. */

@@ -1,0 +1,212 @@
+/* pick.c - fp16 and bf16 on sm_90a for short vectors, by wgmma: cuts the weight for kernels/pick.cu, and at each call brings X into
+ * the shape that it wants where it is not (kernels/turn.cu), multiplies, and adds up the parts where k is split. */
+#include "cuda/pick.h"
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "cuda/kernels/pick_arguments.h"
+#include "cuda/pick_tile.h"
+#include "format/weight.h"
+
+enum { TURN_SIDE = 64, TURN_THREADS = 256, PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
+enum { PRODUCT, TURN, REDUCE, PROGRAMS }; /* the order of the requests */
+_Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
+
+/* What L2 should keep of W while all tokens go by. */
+static const double BAND_BYTES = 20e6;
+
+typedef struct pick_state {
+    const lac_device *device; /* the plan holds it */
+    lac_pick_shape shape;
+    lac_cu_function program[PROGRAMS];
+    lac_cu_pointer chunks, output;
+} pick_state;
+
+/* As in turn.cu. */
+typedef struct turn_args {
+    uint16_t *to;
+    int64_t ld;
+} turn_args;
+
+static bool shape_of(const lac_problem *problem, lac_pick_shape *shape, lac_cost *cost)
+{
+    lac_cost unused;
+    return lac_pick_shape_make(problem, shape, cost ? cost : &unused);
+}
+
+bool lac_cuda_pick_applies(const lac_problem *problem)
+{
+    lac_pick_shape shape;
+    lac_dtype dtype = problem->options.x_dtype;
+    return (dtype == LAC_DTYPE_F16 || dtype == LAC_DTYPE_BF16) && problem->weight->dtype == dtype &&
+           lac_cuda_target_of(problem->device)->has_wgmma && shape_of(problem, &shape, NULL);
+}
+
+lac_cost lac_cuda_pick_cost(const lac_problem *problem)
+{
+    lac_pick_shape shape;
+    lac_cost cost = {0};
+    shape_of(problem, &shape, &cost);
+    return cost;
+}
+
+/* ---- programs */
+
+static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_pick_shape *s, const char *entry)
+{
+    lac_cuda_request_begin(request, "pick.cu", entry);
+    lac_cuda_request_define_problem(request, problem);
+    lac_cuda_request_define(request, "LAC_WIDTH", s->width);
+    lac_cuda_request_define(request, "LAC_TOKENS", s->tokens);
+    lac_cuda_request_define(request, "LAC_STEPS", s->steps);
+    lac_cuda_request_define(request, "LAC_COMMON", s->common);
+    lac_cuda_request_define(request, "LAC_PAIRS", s->pairs);
+    lac_cuda_request_define(request, "LAC_STAGES", s->stages);
+    lac_cuda_request_define(request, "LAC_RING", s->ring);
+    lac_cuda_request_define(request, "LAC_PARTS", s->parts);
+}
+
+static lac_status no_shape(void) { return lac_fail(LAC_STATUS_INTERNAL, "no shape of the picking kernel fits the problem"); }
+
+static lac_status requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
+{
+    lac_pick_shape s;
+    if (!shape_of(problem, &s, NULL)) return no_shape();
+    request_product(&requests[PRODUCT], problem, &s, "lac_pick");
+    lac_cuda_request_begin(&requests[TURN], "turn.cu", "lac_turn");
+    lac_cuda_request_define(&requests[TURN], "LAC_X_TOKEN_MAJOR", problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
+    *count = REDUCE;
+    if (s.parts > 1) request_product(&requests[(*count)++], problem, &s, "lac_pick_reduce");
+    return LAC_STATUS_OK;
+}
+
+const lac_cuda_flow lac_cuda_pick_flow = {requests};
+
+/* ---- workspace: X turned round, then the sums of the parts */
+
+static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+static uint64_t partial_bytes(const lac_pick_shape *s)
+{
+    if (s->parts == 1) return 0;
+    uint64_t outputs = (uint64_t)s->output_tiles * (uint64_t)(lac_pick_tile_vectors(s) * s->width);
+    return outputs * (uint64_t)(s->token_tiles * s->tokens) * (uint64_t)s->parts * sizeof(float);
+}
+
+size_t lac_cuda_pick_workspace(const lac_problem *problem)
+{
+    lac_pick_shape s;
+    if (!shape_of(problem, &s, NULL)) return 0;
+    return (size_t)(aligned(lac_pick_turned_bytes(problem)) + partial_bytes(&s)) + ALIGNMENT;
+}
+
+/* ---- preparing */
+
+static lac_status load_programs(const lac_problem *problem, pick_state *state)
+{
+    lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
+    int count = 0;
+    lac_status status = requests(problem, request, &count);
+    for (int i = 0; i < count && !status; ++i)
+        status = lac_cuda_program_get(problem->device, &request[i], i == PRODUCT ? lac_pick_shared(&state->shape) : 0,
+                                      &state->program[i]);
+    return status;
+}
+
+static lac_status upload(const lac_device *device, const lac_pick_tiled *t, pick_state *state)
+{
+    lac_status status = lac_cuda_upload(device, "chunks of the weight", t->chunks, t->chunk_bytes, &state->chunks);
+    if (!status)
+        status = lac_cuda_upload(device, "places of the outputs", t->output, t->outputs * sizeof *t->output, &state->output);
+    return status;
+}
+
+lac_status lac_cuda_pick_prepare(const lac_problem *problem, void **out)
+{
+    pick_state *state = lac_allocate_zeroed(sizeof *state);
+    if (!state) return lac_fail_memory("plan of a kernel that picks its inputs", sizeof *state);
+    state->device = problem->device;
+    lac_pick_tiled tiled;
+    lac_status status = LAC_STATUS_OK;
+    if (!shape_of(problem, &state->shape, NULL)) status = no_shape();
+    if (!status) status = load_programs(problem, state);
+    if (!status && !(status = lac_pick_tile(problem->weight, &state->shape, &tiled))) {
+        status = upload(problem->device, &tiled, state);
+        lac_pick_tiled_release(&tiled);
+    }
+    if (status) {
+        lac_cuda_pick_release(state);
+        return status;
+    }
+    *out = state;
+    return LAC_STATUS_OK;
+}
+
+void lac_cuda_pick_release(void *opaque)
+{
+    pick_state *state = opaque;
+    if (!state) return;
+    lac_cuda_free(state->device, state->chunks);
+    lac_cuda_free(state->device, state->output);
+    lac_release(state);
+}
+
+/* ---- executing */
+
+/* Tiles of outputs that are walked together: as many as L2 keeps. */
+static int band_of(const lac_pick_shape *s)
+{
+    int64_t tiles = s->output_tiles;
+    double bytes = (double)s->windows * s->pairs * (double)lac_pick_chunk_bytes(s), most = BAND_BYTES / bytes;
+    return (int)(most < 1.0 ? 1 : most < (double)tiles ? (int64_t)most : tiles);
+}
+
+static lac_status turn_x(const lac_problem *problem, const pick_state *state, void *stream, lac_gpu_call *gpu_call, void *to)
+{
+    turn_args turn = {to, lac_pick_turned_ld(problem)};
+    int64_t across = (problem->weight->k_in + TURN_SIDE - 1) / TURN_SIDE, down = turn.ld / TURN_SIDE;
+    lac_cuda_launch launch = {
+        .function = state->program[TURN], .grid = {(unsigned)(across * down), 1, 1}, .block = TURN_THREADS};
+    return lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){gpu_call, &turn});
+}
+
+lac_status lac_cuda_pick_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
+{
+    const pick_state *state = opaque;
+    const lac_pick_shape *s = &state->shape;
+    lac_gpu_call gpu_call;
+    lac_cuda_tensor_map map;
+    lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
+    if (status) return status;
+    unsigned char *workspace = (unsigned char *)(((uintptr_t)gpu_call.workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    bool as_is = problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && (uintptr_t)gpu_call.x % 16 == 0 &&
+                 gpu_call.ldx % 8 == 0 && problem->weight->k_in % LAC_PICK_EIGHTH == 0;
+    lac_pick_args args = {.weight = (const unsigned char *)(uintptr_t)state->chunks,
+                          .output = (const int *)(uintptr_t)state->output,
+                          .partial = (float *)(void *)(workspace + aligned(lac_pick_turned_bytes(problem))),
+                          .output_tiles = (int)s->output_tiles,
+                          .token_tiles = (int)s->token_tiles,
+                          .windows = (int)s->windows,
+                          .band = band_of(s)};
+    void *parameters[] = {&gpu_call, &args, &map};
+    int64_t tiles = s->token_tiles * s->output_tiles, items = tiles * s->parts;
+    int64_t most = lac_cuda_target_of(problem->device)->multiprocessors;
+    lac_cuda_launch product = {.function = state->program[PRODUCT],
+                               .grid = {(unsigned)(items < most ? items : most), 1, 1},
+                               .block = PRODUCT_THREADS,
+                               .shared_bytes = lac_pick_shared(s)};
+    lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
+    lac_cuda_boxes boxes = {.data = as_is ? gpu_call.x : workspace,
+                            .dtype = problem->options.x_dtype,
+                            .columns = problem->m,
+                            .rows = problem->weight->k_in,
+                            .ld = as_is ? gpu_call.ldx : lac_pick_turned_ld(problem),
+                            .across = 64,
+                            .down = LAC_PICK_CLASSES,
+                            .fold = LAC_PICK_EIGHTH};
+    status = lac_cuda_tensor_map_make(problem->device, &boxes, &map);
+    if (!status && !as_is) status = turn_x(problem, state, call->stream, &gpu_call, workspace);
+    if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
+    if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
+    return status;
+}
