@@ -24,7 +24,7 @@ static bool gather_applies(const lac_problem *problem)
 
 /* In loads' worth of time, fitted: an element of X from rows of tokens, of X that lies as it is wanted, of Y, and what an
  * element of Y takes more when outputs are shuffled: one by one, or by a unit of 16 lanes, which scatters them. */
-static const double PACK_TOKEN = 2.0, PACK_FEATURE = 2.0, FINISH = 2.0, FINISH_SHUFFLED = 16.0, FINISH_SCATTERED = 6.0;
+static const double PACK_TOKEN = 2.0, PACK_FEATURE = 2.0, FINISH = 2.0, FINISH_SHUFFLED = 4.0, FINISH_SCATTERED = 1.5;
 /* Of the rates of a core, that the inner loops reach, fitted on decode.csv (docs/model.md): broadcast waits for inputs that were pushed out of the
  * first-level cache, unless it reads them one after another, as dense does. */
 static const double REACH_BROADCAST = 0.59, REACH_DENSE = 0.71, REACH_STREAM = 0.69, REACH_OTHERS = 0.9;
