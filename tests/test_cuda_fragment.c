@@ -130,7 +130,8 @@ static lac_pattern pattern_of(case_rng *rng, int i)
     lac_pattern p = case_pattern(rng);
     if (p.unit_n > 1 && i % 2) p.unit_n = (int32_t)(16 + case_below(rng, 300));
     if (i % 5 == 0) p = (lac_pattern){.family = LAC_FAMILY_ELEMENT, .unit_n = 1, .unit_k = 1, .n = 1 + i % 2, .m = 4};
-    if (i % 5 == 1) p = (lac_pattern){.family = LAC_FAMILY_VNM, .unit_n = 16 << i % 4, .unit_k = 1, .n = 1 + i % 4, .m = 5};
+    if (i % 5 == 1)
+        p = (lac_pattern){.family = LAC_FAMILY_VNM, .unit_n = 8 << i % 4, .unit_k = 1, .n = 1 + i % 4, .m = 4 + i % 2};
     return p;
 }
 

@@ -45,16 +45,23 @@ static int64_t most_kept(const lac_weight *w, int64_t window)
     return most;
 }
 
+/* Whether every output reads its own inputs out of all of them: V:N:4 selects all four of each four, whatever V is. */
+static bool reads_all(const lac_weight *w)
+{
+    return w->pattern.family == LAC_FAMILY_ELEMENT ||
+           (w->pattern.family == LAC_FAMILY_VNM && w->pattern.n <= 2 && w->geometry.group_m == LAC_VNM_SELECTED);
+}
+
 static bool takes(const lac_problem *problem, lac_fragment_kind kind)
 {
     const lac_weight *w = problem->weight;
     bool has_sparse = lac_cuda_target_of(problem->device)->arch >= 80;
     bool element = w->pattern.family == LAC_FAMILY_ELEMENT, vnm = w->pattern.family == LAC_FAMILY_VNM;
     bool halves = element ? !w->geometry.is_free && most_kept(w, 4) <= 2 : vnm && w->pattern.n <= 2;
-    bool tall = w->geometry.unit_n >= LEAST_HEIGHT;
-    if (kind == LAC_FRAGMENT_SPARSE) return has_sparse && halves && (element || tall);
+    bool tall = w->geometry.unit_n >= LEAST_HEIGHT, by_halves = has_sparse && halves && (reads_all(w) || tall);
+    if (kind == LAC_FRAGMENT_SPARSE) return by_halves;
     if (kind == LAC_FRAGMENT_DENSE) return tall && !element && !(halves && has_sparse);
-    return !w->geometry.is_free && !(halves && has_sparse && (element || tall)) && (element || !tall);
+    return !w->geometry.is_free && !by_halves && (element || !tall);
 }
 
 /* Rows of X that a tile of outputs reads at most. */
@@ -190,7 +197,7 @@ bool lac_fragment_shape_make(const lac_problem *problem, lac_fragment_kind kind,
     if (problem->m == 0 || g->n == 0 || !takes(problem, kind)) return false;
     bool found = false;
     lac_fragment_shape shape = {.kind = kind, .parts = 1};
-    shape.shares_index = kind == LAC_FRAGMENT_EXPAND || w->pattern.family == LAC_FAMILY_ELEMENT;
+    shape.shares_index = kind == LAC_FRAGMENT_EXPAND || (kind == LAC_FRAGMENT_SPARSE && reads_all(w));
     shape.height = shape.shares_index ? g->n : g->unit_n;
     shape.groups = shape.shares_index ? 1 : g->row_groups;
     int least = kind == LAC_FRAGMENT_DENSE ? 32 : 64, most = kind == LAC_FRAGMENT_EXPAND ? 128 : 64;
