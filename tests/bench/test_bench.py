@@ -107,7 +107,8 @@ class Bench(Case):
                 self.assertIn(part, row["device_info"])
 
     def test_resume_adds_what_is_missing(self):
-        first = ["4,32,32", "8,32,32", "-p", "2:4", "--extended", "--csv", "out.csv", "--resume"]
+        common = ["4,32,32", "8,32,32", "-p", "2:4", "--extended", "--csv", "out.csv", "--resume"]
+        first = common + ["--threads", "1"]
         self.bench(*first)
         with open(self.path("out.csv")) as file:
             before = file.read()
@@ -115,13 +116,17 @@ class Bench(Case):
         self.bench(*first)  # nothing is left
         with open(self.path("out.csv")) as file:
             self.assertEqual(file.read(), before)
-        self.bench("4,32,32", "8,32,32", "16,32,32", "-p", "2:4,1:4", "--extended", "--csv", "out.csv", "--resume")
+        self.bench(*first, "16,32,32", "-p", "1:4")
         with open(self.path("out.csv")) as file:
             after = file.read()
         self.assertTrue(after.startswith(before))
         rows = list(csv.DictReader(io.StringIO(after)))
         cells = [(row["m"], row["pattern"]) for row in rows]
         self.assertEqual(sorted(cells), sorted((m, p) for m in ("4", "8", "16") for p in ("2:4", "1:4")))
+        self.bench(*common, "--threads", "2")  # the same problems under other conditions
+        self.bench(*first, cold=True)
+        with open(self.path("out.csv")) as file:
+            self.assertEqual(file.read().count("\n"), after.count("\n") + 4)
 
     def test_turns_are_waited_for(self):
         command = [os.environ["LACUNA"], "bench", "4,32,32", "-p", "2:4", "--min-time", "0.001", "--turns", "turns", "--csv", "out.csv"]
