@@ -133,7 +133,7 @@ support-table: all
 	@cmake --build build-neon -j $(JOBS) --target lacuna_cli
 	@scripts/support-table.sh --write aarch64 qemu-aarch64 -L /usr/aarch64-linux-gnu build-neon/lacuna
 
-H200_SWEEPS = $(wildcard $(foreach set,llama llama_earlier llama_larger venom shflbw nmsparse venom_bf16 shflbw_bf16 shflbw_sparse nmsparse_f32 decode decode_f32 conv,bench/results/h200_$(set).csv))
+H200_SWEEPS = $(wildcard $(foreach set,llama venom shflbw nmsparse venom_bf16 shflbw_bf16 shflbw_sparse nmsparse_f32 decode decode_f32 conv,bench/results/h200_$(set).csv))
 h200-table:
 	@python3 -B bench/goals_table.py --fp32 bench/results/h200_fp32.csv --f16 bench/results/h200_f16.csv --mma bench/results/h200_f16_mma.csv --sweep $(H200_SWEEPS) --picks bench/results/h200_picks.csv > bench/results/h200.md
 

@@ -46,10 +46,11 @@ def size(row):
 
 
 def peers_of(rows, row):
-    """Their times on this problem, and ours as a ratio."""
+    """Their times on this problem, and ours as a ratio. A peer that has its own layout counts where it was timed in the same rounds."""
     found = []
     for other in rows:
-        if is_peer(other) and size(other) == size(row) and all(other[name] == row[name] for name in ("pattern", "dtype")):
+        same_run = other["layout"] == row["layout"] or other["dense_us"] == row["dense_us"]
+        if is_peer(other) and size(other) == size(row) and same_run and all(other[name] == row[name] for name in ("pattern", "dtype", "commit")):
             found.append("%s %.2fx" % (other["kernel"][5:], float(other["time_us"]) / float(row["time_us"])))
     return ", ".join(sorted(set(found)))
 
