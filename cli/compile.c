@@ -132,11 +132,12 @@ typedef struct compilation {
 static void add_row(compilation *c, const lac_compile_report *r)
 {
     if (c->list)
-        json_array_append_new(c->list, json_pack("{s:s,s:s,s:s,s:I,s:s,s:b,s:i,s:i,s:i,s:I,s:o}", "kernel", r->kernel, "arch",
-                                                 r->arch, "pattern", r->pattern, "m", (json_int_t)r->m, "entry", r->entry,
-                                                 "found", r->found, "registers", (int)r->registers, "spill_bytes",
-                                                 (int)r->spill_bytes, "shared_bytes", (int)r->shared_bytes, "image_bytes",
-                                                 (json_int_t)r->image_bytes, "seconds", cli_json_number(r->seconds)));
+        json_array_append_new(c->list,
+                              json_pack("{s:s,s:s,s:s,s:I,s:s,s:b,s:i,s:i,s:i,s:i,s:I,s:o}", "kernel", r->kernel, "arch",
+                                        r->arch, "pattern", r->pattern, "m", (json_int_t)r->m, "entry", r->entry, "found",
+                                        r->found, "registers", (int)r->registers, "spill_bytes", (int)r->spill_bytes,
+                                        "stack_bytes", (int)r->stack_bytes, "shared_bytes", (int)r->shared_bytes, "image_bytes",
+                                        (json_int_t)r->image_bytes, "seconds", cli_json_number(r->seconds)));
     else
         cli_table_add(c->table, r->kernel, r->arch, r->pattern, cli_format_count(r->m).text, r->entry,
                       cli_format_count(r->registers).text, cli_format_count(r->spill_bytes).text,

@@ -752,6 +752,7 @@ typedef struct lac_compile_report {
     uint64_t image_bytes; /* compiled                                                       */
     double seconds;       /* that it took                                                   */
     int64_t index, total; /* this is program `index` of `total`                             */
+    int32_t stack_bytes;  /* a thread: arrays that found no registers, and what is spilled  */
 } lac_compile_report;
 
 /* Called after each program; a nonzero return stops with CANCELLED. */

@@ -48,7 +48,8 @@ static bool compiles(const char *folder, int number, bool must_store, lac_status
     lac_cuda_image_options options = {.folder = folder, .must_store = must_store};
     *status = lac_cuda_image_get(target, &request, &options, &found, &image);
     if (!*status && (image.bytes != 256 || strncmp(image.data, "FAKECUBIN plain.cu", 18) || image.registers != 40 ||
-                     image.spill_bytes != 20 || image.shared_bytes != 1024 || found != (fake_compiled() == before)))
+                     image.spill_bytes != 20 || image.stack_bytes != 32 || image.shared_bytes != 1024 ||
+                     found != (fake_compiled() == before)))
         *status = LAC_STATUS_INTERNAL;
     lac_cuda_image_release(&image);
     return !found;

@@ -46,15 +46,19 @@ enum { VARIANTS = sizeof variants / sizeof *variants };
 
 static int64_t programs, spilling;
 
+/* Arrays on a thread's stack cost what spills cost. On sm_75 cuda_f16_mma_expand has some; what they cost there nobody has measured. */
+static bool may_have_a_stack(const char *arch) { return !strcmp(arch, "sm_75"); }
+
 static int on_program(void *user, const lac_compile_report *report)
 {
     const variant *v = user;
     programs++;
-    if (report->spill_bytes == 0 && report->registers > 0) return 0;
+    bool stacked = report->stack_bytes > 0 && !may_have_a_stack(report->arch);
+    if (report->spill_bytes == 0 && !stacked && report->registers > 0) return 0;
     spilling++;
-    print_error("%s, entry %s, %s, %s, m %lld, %s, precision %d: %d registers, %d bytes spilled\n", report->kernel,
+    print_error("%s, entry %s, %s, %s, m %lld, %s, precision %d: %d registers, %d bytes spilled, %d of stack\n", report->kernel,
                 report->entry, report->arch, report->pattern, (long long)report->m, lac_dtype_name(v->dtype),
-                (int)v->plan.precision, (int)report->registers, (int)report->spill_bytes);
+                (int)v->plan.precision, (int)report->registers, (int)report->spill_bytes, (int)report->stack_bytes);
     return 0;
 }
 

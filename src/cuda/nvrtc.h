@@ -31,7 +31,7 @@ void lac_nvrtc_describe(lac_component_info *info);
 typedef struct lac_cuda_image {
     void *data; /* lac_allocate'd */
     uint64_t bytes;
-    int registers, spill_bytes, shared_bytes;
+    int registers, spill_bytes, shared_bytes, stack_bytes;
 } lac_cuda_image;
 
 /* What to compile. Headers are what `source` may include by those names. */

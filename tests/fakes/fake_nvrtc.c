@@ -43,7 +43,7 @@ int nvrtcCompileProgram(program *p, int count, const char *const *options)
         if (!strncmp(options[i], "-DFAKE_ERROR", 12)) p->failed = 1;
     snprintf(p->log, sizeof p->log, "%s",
              p->failed ? "x.cu(7): error: expected a \";\"\nsecond line\nthird\nfourth\nfifth line\n"
-                       : "ptxas info    : Function properties for f\n    0 bytes stack frame, 8 bytes spill stores, 12 bytes "
+                       : "ptxas info    : Function properties for f\n    32 bytes stack frame, 8 bytes spill stores, 12 bytes "
                          "spill loads\nptxas info    : Used 40 registers, used 1 barriers, 1024 bytes smem\n");
     return p->failed ? 6 : 0;
 }
