@@ -83,7 +83,9 @@ static bench_status add_vendors(cell *all)
 
 static bench_status add_peer(cell *all, const bench_peer *peer)
 {
+    bench_turns_alone(all->session->turns); /* it may time its own ways to find the quickest */
     lac_status status = bench_contender_open_peer(&all->contenders[all->count], all->problem, peer);
+    bench_turns_together(all->session->turns);
     if (!status)
         all->count++;
     else if (status == LAC_STATUS_UNSUPPORTED)
@@ -104,9 +106,7 @@ static bench_status gather(cell *all)
     if (!all->contenders) return failure(all, "contenders", LAC_STATUS_OUT_OF_MEMORY);
     lac_status status;
     if (all->session->child || all->session->vendor_count) {
-        bench_turns_alone(all->session->turns); /* it times the library's ways to find the quickest */
         status = bench_contender_open_dense(&all->contenders[0], all->problem);
-        bench_turns_together(all->session->turns);
         if (status && status != LAC_STATUS_UNSUPPORTED) return failure(all, "the baseline", status);
         all->count = status ? 0 : 1;
     }

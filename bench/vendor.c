@@ -197,6 +197,7 @@ static lac_status search(const bench_problem *p, struct bench_choice *choice)
     void *weights[2] = {weight_of(p, 0), weight_of(p, 1)};
     lac_status status = weights[0] && weights[1] ? bench_ring_open(&ring, p, p->dtype, p->layout, 1) : LAC_STATUS_OUT_OF_MEMORY;
     double best = 0;
+    bench_turns_alone(session->turns);
     for (int v = 0; !status && v < session->vendor_count; v++) {
         const bench_vendor *vendor = session->vendors[v];
         int ways = vendor->is_dense ? vendor->count_ways(&choice->problem) : 0;
@@ -211,6 +212,7 @@ static lac_status search(const bench_problem *p, struct bench_choice *choice)
             }
         }
     }
+    bench_turns_together(session->turns);
     if (!status) bench_ring_close(&ring, session);
     return status ? status : choice->vendor ? LAC_STATUS_OK : LAC_STATUS_UNSUPPORTED;
 }
