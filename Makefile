@@ -18,7 +18,7 @@ export OMP_WAIT_POLICY ?= passive
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store test-gpu test-gpu-sanitize neon support-table h200-table real-weights
+.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store bench-gpu test-gpu test-gpu-sanitize neon support-table h200-table real-weights
 
 all:
 	@scripts/setup.sh build
@@ -99,6 +99,7 @@ help:
 	@echo 'make check-format  is the code as clang-format would write it? make format writes it so'
 	@echo 'make bench         time a standing set of problems, and say which got slower than stored; under five minutes'
 	@echo 'make bench-store   the same, stored in bench/results/ instead of compared'
+	@echo 'make bench-gpu     a cell or two of every GPU kernel, compared with the results stored of an H200'
 	@echo 'make neon          build for 64-bit Arm in build-neon/, and run its tests under qemu'
 	@echo 'make support-table write the table of kernels in the README anew'
 	@echo 'make h200-table    write bench/results/h200.md of the results stored beside it'
@@ -108,7 +109,7 @@ help:
 	@echo 'BUILD=build JOBS=2 CMAKE_FLAGS=... work everywhere. Missing Debian packages are installed when that is allowed.'
 
 # The benchmark wants its threads awake, and the machine to itself. bench/standing.sh says what is run.
-bench bench-store:
+bench bench-store bench-gpu:
 	@scripts/setup.sh bench
 	@$(CONFIGURE)
 	@$(COMPILE) --target lacuna_cli

@@ -488,6 +488,25 @@ class Bench(Case):
         self.assertIn("--max-seconds 9 --csv ./venom.csv --resume --turns ./venom.turns --peer peer.so", asked)
         self.assertIn("--pattern 128:2:8,64:2:8,", asked)
 
+    def test_standing_cells_of_the_gpu_are_stored_ones(self):
+        script = os.path.join(os.path.dirname(SHAPES), "standing.sh")
+        with open(self.path("lacuna"), "w") as file:
+            file.write("#!/bin/sh\necho \"$@\" >>asked\n")
+        os.chmod(self.path("lacuna"), 0o755)
+        subprocess.run(["sh", script, "./lacuna", ".", "bench-gpu"], cwd=self.folder, check=True)
+        with open(self.path("asked")) as file:
+            calls = [line.split() for line in file]
+        self.assertEqual(calls[-1][:3], ["bench", "--from", "./bench-gpu.csv"])
+        self.assertEqual(calls[-1][3:5], ["--compare", "./bench-gpu-stored.csv"])
+        with open(self.path("bench-gpu-stored.csv"), newline="") as file:
+            stored = {(row["m"], row["n"], row["k"], row["pattern"], row["dtype"], row["layout"]) for row in csv.DictReader(file)}
+        for call in calls[:-1]:
+            option = lambda name, otherwise: call[call.index(name) + 1] if name in call else otherwise
+            for shape in (word for word in call if re.fullmatch(r"\d+,\d+,\d+", word)):
+                for pattern in option("--pattern", "").split(","):
+                    cell = (*shape.split(","), pattern, option("--dtype", "f32"), option("--layout", "token"))
+                    self.assertIn(cell, stored)
+
     def test_sweep_in_several_processes_loses_no_row(self):
         script = os.path.join(os.path.dirname(SHAPES), "sweep_gpu.sh")
         with open(self.path("lacuna"), "w") as file:  # a row for each shape that the file of --csv lacks
