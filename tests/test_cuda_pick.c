@@ -202,9 +202,44 @@ static void shared_steps_fit(void **state)
     assert_true(lac_pick_fits(8, 8, 128, 0, 0));
 }
 
+/* What was counted stays with the weight, and is what a weight that nobody has asked before says. */
+static void counts_stay_with_the_weight(void **state)
+{
+    (void)state;
+    lac_device *target;
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    static const char *patterns[] = {"vw32:16:32", "vw32:50%"};
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        lac_pattern pattern;
+        lac_weight *w, *fresh;
+        lac_pick_shape first, again, anew;
+        lac_cost cost;
+        ASSERT_OK(lac_pattern_parse(patterns[i], &pattern));
+        ASSERT_OK(lac_weight_sample(&pattern, 256, 512, LAC_DTYPE_F16, &w));
+        ASSERT_OK(lac_weight_sample(&pattern, 256, 512, LAC_DTYPE_F16, &fresh));
+        lac_problem problem = {.device = target, .weight = w, .m = 32};
+        problem.options.x_dtype = problem.options.y_dtype = w->dtype;
+        assert_int_equal(lac_weight_known(w, LAC_FACT_PICK_COMMON), -1);
+        assert_true(lac_pick_shape_make(&problem, &first, &cost)); /* few tokens: sharing is not counted */
+        assert_int_equal(lac_weight_known(w, LAC_FACT_PICK_COMMON), -1);
+        assert_int_equal(lac_weight_known(w, LAC_FACT_PICK_MOST) > 0, w->geometry.is_free);
+        problem.m = 512;
+        assert_true(lac_pick_shape_make(&problem, &first, &cost));
+        assert_int_equal(lac_weight_known(w, LAC_FACT_PICK_COMMON), first.common);
+        assert_true(lac_pick_shape_make(&problem, &again, &cost));
+        problem.weight = fresh;
+        assert_true(lac_pick_shape_make(&problem, &anew, &cost));
+        assert_true(again.steps == first.steps && again.common == first.common);
+        assert_true(anew.steps == first.steps && anew.common == first.common);
+        lac_weight_free(w);
+        lac_weight_free(fresh);
+    }
+    lac_device_close(target);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(chunks_hold_the_weight), cmocka_unit_test(rows_seldom_meet_in_a_bank),
-                                       cmocka_unit_test(shared_steps_fit)};
+                                       cmocka_unit_test(shared_steps_fit), cmocka_unit_test(counts_stay_with_the_weight)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

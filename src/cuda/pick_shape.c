@@ -1,5 +1,5 @@
 /* pick_shape.c - which tile, steps, stages and split of k kernels/pick.cu runs with: every candidate is asked what it costs.
- * How many inputs the vectors of a pair share is counted on the weight. */
+ * How many inputs the vectors of a pair share is counted on the weight, once. */
 #include "cuda/pick_shape.h"
 
 #include <math.h>
@@ -120,23 +120,43 @@ static int64_t most_by_pattern(const lac_geometry *g)
     return most;
 }
 
+/* Inputs of the fullest window; -1 without memory. */
+static int64_t fullest_window(const lac_weight *w, const lac_pick_shape *s)
+{
+    if (!w->geometry.is_free && !w->part[LAC_PART_COL_PERM].data && w->pattern.family != LAC_FAMILY_VNM)
+        return most_by_pattern(&w->geometry);
+    int known = lac_weight_known(w, LAC_FACT_PICK_MOST);
+    if (known >= 0) return known;
+    census c = {0};
+    if (!count_all(w, s, &c)) return -1;
+    lac_weight_note(w, LAC_FACT_PICK_MOST, c.most);
+    return c.most;
+}
+
+/* The most steps that the vectors of every pair can share; -1 without memory. */
+static int shared_steps(const lac_weight *w, const lac_pick_shape *s)
+{
+    int known = lac_weight_known(w, LAC_FACT_PICK_COMMON);
+    if (known >= 0) return known;
+    census c = {.steps = s->steps};
+    if (!count_all(w, s, &c)) return -1;
+    int most = 0;
+    for (int i = 1; i <= s->steps; ++i)
+        if (c.fits[i]) most = i;
+    lac_weight_note(w, LAC_FACT_PICK_COMMON, most);
+    return most;
+}
+
 /* Fills in steps and common. */
 static bool count_steps(const lac_problem *problem, lac_pick_shape *s)
 {
-    const lac_weight *w = problem->weight;
-    const lac_geometry *g = &w->geometry;
-    bool in_fact = g->is_free || w->part[LAC_PART_COL_PERM].data || w->pattern.family == LAC_FAMILY_VNM;
-    census c = {0};
-    if (in_fact && !count_all(w, s, &c)) return false;
-    int64_t most = in_fact ? c.most : most_by_pattern(g);
+    int64_t most = fullest_window(problem->weight, s);
+    if (most < 0) return false;
     s->steps = most > 0 ? (int)lac_ceil_divide(most, LAC_PICK_SLOTS) : 1;
     s->common = s->pieces % 2 ? 0 : s->steps;
     if (s->common || problem->m < LEAST_TOKENS || (double)most < LEAST_DENSITY * LAC_PICK_WINDOW) return true;
-    c = (census){.steps = s->steps};
-    if (!count_all(w, s, &c)) return false;
-    for (int i = 1; i <= s->steps; ++i)
-        if (c.fits[i]) s->common = i;
-    return true;
+    s->common = shared_steps(problem->weight, s);
+    return s->common >= 0;
 }
 
 /* ---- what a shape costs */

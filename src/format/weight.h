@@ -7,6 +7,13 @@
 #include "core/pattern.h"
 #include "lacuna.h"
 
+/* What a kernel counted over the whole weight, kept with it: the planner asks the same several times for a plan. */
+typedef enum lac_weight_fact {
+    LAC_FACT_PICK_MOST,   /* pick_shape.c: inputs of the fullest window */
+    LAC_FACT_PICK_COMMON, /* and the most shared steps with which every pair of vectors fits */
+    LAC_FACT_COUNT
+} lac_weight_fact;
+
 struct lac_weight {
     atomic_int holders;
     lac_pattern pattern;
@@ -16,9 +23,22 @@ struct lac_weight {
     int64_t n_out, k_in;
     int64_t kept; /* values stored                                                        */
     lac_span part[LAC_PART_COUNT];
-    int64_t *first_slot; /* free: [row_groups + 1] running sum of counts; NULL when N:M          */
-    void *storage;       /* the one block that the parts lie in                                  */
+    int64_t *first_slot;             /* free: [row_groups + 1] running sum of counts; NULL when N:M          */
+    void *storage;                   /* the one block that the parts lie in                                  */
+    atomic_int fact[LAC_FACT_COUNT]; /* one more than the number; 0 where nobody has counted yet          */
 };
+
+/* A fact, or -1 where nobody has counted. Threads that count at once write the same number. */
+static inline int lac_weight_known(const lac_weight *w, lac_weight_fact fact)
+{
+    return atomic_load_explicit(&w->fact[fact], memory_order_relaxed) - 1;
+}
+
+static inline void lac_weight_note(const lac_weight *weight, lac_weight_fact fact, int number)
+{
+    lac_weight *w = (lac_weight *)(uintptr_t)weight; /* nothing that its holders see changes */
+    atomic_store_explicit(&w->fact[fact], number + 1, memory_order_relaxed);
+}
 
 /* Slots (kept units; for VNM, values of a row) of row group `group`, and the number of its first one. */
 static inline int64_t lac_weight_slots(const lac_weight *w, int64_t group)
