@@ -26,9 +26,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import cells as table_cells
 import collect_calibration as collect
 
-WIDTH, LAYERS, HEADS, CONTEXT, BATCH = 256, 6, 4, 256, 64
+WIDTH, LAYERS, HEADS, CONTEXT, BATCH = 256, 3, 4, 256, 64
 HELD_OUT = 100  # one block of text in so many
 BLOCK = 1 << 16
+FALL = 0.3  # of the training's steps, in which the rate falls
+SAME = 0.01  # converged: half of the steps would have cost less than this share of the loss
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -43,6 +45,8 @@ class Block(nn.Module):
     def forward(self, x):
         batch, tokens, _ = x.shape
         h = self.before_attention(x)
+        if torch.is_autocast_enabled():
+            h = h.to(torch.bfloat16)  # once, not again for each of the three
         q, k, v = (part(h).view(batch, tokens, HEADS, -1).transpose(1, 2) for part in (self.query, self.key, self.value))
         x = x + self.output(functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape))
         return x + self.down(functional.gelu(self.up(self.before_feed(x))))
@@ -85,8 +89,8 @@ class Text:
         self.training, self.held_out = (blocks[which].flatten().to(DEVICE) for which in (~apart, apart))
         self.window = torch.arange(CONTEXT + 1, device=DEVICE)
 
-    def batch(self, random, size=BATCH):
-        starts = torch.randint(len(self.training) - CONTEXT - 1, (size, 1), generator=random, device=DEVICE)
+    def batch(self, random, size=None):
+        starts = torch.randint(len(self.training) - CONTEXT - 1, (size or BATCH, 1), generator=random, device=DEVICE)
         return self.training[starts + self.window].long()
 
     def held_out_loss(self, model, sequences=512):
@@ -97,32 +101,70 @@ class Text:
         return float(sum(losses)) / sequences
 
 
-class Trainer:
-    """Steps of AdamW under masks; on a GPU one captured graph, replayed for every step of every cell."""
+def orthogonal(x):
+    """Square matrices [count][n][n], singular values moved near to 1: five steps of Newton-Schulz with the coefficients of Muon."""
+    x = x.to(torch.bfloat16 if DEVICE == "cuda" else torch.float32)
+    x = x / (x.flatten(1).norm(dim=1)[:, None, None] + 1e-7)
+    for _ in range(5):
+        square = x @ x.transpose(1, 2)
+        x = 3.4445 * x + (2.0315 * square @ square - 4.7750 * square) @ x
+    return x.float()
 
-    def __init__(self, model, text):
+
+def squares(matrix):
+    """A view [count][WIDTH][WIDTH] of a matrix whose sides are multiples of WIDTH."""
+    rows, columns = matrix.shape
+    return matrix.reshape(rows // WIDTH, WIDTH, columns // WIDTH, WIDTH).transpose(1, 2).flatten(0, 1)
+
+
+class Trainer:
+    """
+    Steps of AdamW under masks; on a GPU one captured graph, replayed for every step of every cell. With `muon` the matrices go
+    by Muon instead (momentum made orthogonal, in squares of WIDTH), which needs fewer steps to the same loss.
+    """
+
+    DECAY, MOMENTUM = 0.05, 0.95
+
+    def __init__(self, model, text, muon=False):
         self.model, self.text = model, text
         self.matrices = {name: weight for name, weight in model.named_parameters() if name.startswith("blocks.") and weight.dim() == 2}
         self.masks = {name: torch.ones_like(weight) for name, weight in self.matrices.items()}
         self.batch = torch.zeros(BATCH, CONTEXT + 1, dtype=torch.long, device=DEVICE)
+        self.loss_sum = torch.zeros((), device=DEVICE)
+        self.momentum = torch.cat([squares(torch.zeros_like(weight)) for weight in self.matrices.values()]) if muon else None
         self.graph = None
         cuda = DEVICE == "cuda"
-        rate = torch.tensor(0.0, device=DEVICE) if cuda else 0.0
         options = {"capturable": True, "fused": True} if cuda else {}
-        self.optimiser = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.05, **options)
+        others = [weight for name, weight in model.named_parameters() if not muon or name not in self.matrices]
+        self.optimiser = torch.optim.AdamW(others, lr=torch.tensor(0.0, device=DEVICE) if cuda else 0.0, betas=(0.9, 0.95), weight_decay=self.DECAY, **options)
+        self.rate = self.optimiser.param_groups[0]["lr"] if cuda else torch.tensor(0.0)
         if cuda:
             self.capture()
 
     def step(self):
-        self.optimiser.zero_grad(set_to_none=False)
+        self.model.zero_grad(set_to_none=False)
         loss = loss_of(self.model, self.batch)
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
         self.optimiser.step()
         with torch.no_grad():
-            for name, weight in self.matrices.items():
-                weight.mul_(self.masks[name])
-        return loss
+            self.loss_sum += loss
+            if self.momentum is not None:
+                self.muon_step()
+            torch._foreach_mul_(list(self.matrices.values()), list(self.masks.values()))
+
+    def muon_step(self):
+        gradient = torch.cat([squares(weight.grad) for weight in self.matrices.values()])
+        self.momentum.mul_(self.MOMENTUM).add_(gradient)
+        # as large as a step of AdamW: 0.2 of the rate, in the mean
+        update = orthogonal(gradient + self.MOMENTUM * self.momentum) * (self.rate * 0.2 * math.sqrt(WIDTH))
+        keep = 1 - self.rate * self.DECAY
+        first = 0
+        for weight in self.matrices.values():
+            count, (rows, columns) = weight.numel() // WIDTH**2, weight.shape
+            part = update[first : first + count].view(rows // WIDTH, columns // WIDTH, WIDTH, WIDTH).transpose(1, 2).reshape(rows, columns)
+            weight.mul_(keep).sub_(part)
+            first += count
 
     def capture(self):
         side = torch.cuda.Stream()
@@ -135,28 +177,34 @@ class Trainer:
         with torch.cuda.graph(self.graph):
             self.step()
 
-    def run(self, rates, seed, tell=None):
-        """As many steps as there are rates, from a fresh optimiser, on the text that `seed` draws."""
-        for state in self.optimiser.state.values():
-            for value in state.values():
-                if torch.is_tensor(value):
-                    value.zero_()
+    def moving(self):
+        """Every tensor that a step changes."""
+        return list(self.model.parameters()) + self.moments()
+
+    def moments(self):
+        state = [value for state in self.optimiser.state.values() for value in state.values() if torch.is_tensor(value)]
+        return state + ([self.momentum] if self.momentum is not None else [])
+
+    def run(self, rates, seed, fresh=True, tell=None, every=500):
+        """As many steps as there are rates, on the text that `seed` draws; `fresh`: the optimiser forgets. `tell`, after `every` steps and the last."""
+        if fresh:
+            for value in self.moments():
+                value.zero_()
         random = torch.Generator(DEVICE).manual_seed(seed)
         for i, rate in enumerate(rates):
-            group = self.optimiser.param_groups[0]
+            self.rate.fill_(rate)
+            self.batch.copy_(self.text.batch(random))
             if self.graph:
-                group["lr"].fill_(rate)
-                self.batch.copy_(self.text.batch(random))
                 self.graph.replay()
             else:
-                group["lr"] = rate
-                self.batch.copy_(self.text.batch(random))
+                self.optimiser.param_groups[0]["lr"] = rate
                 self.step()
-            if tell and i % 500 == 0:
-                tell(i)
+            if tell and ((i + 1) % every == 0 or i + 1 == len(rates)):
+                tell(i + 1)
 
 
 def rates_for(steps, peak, warm):
+    """Up, then down along a cosine to a twentieth: for tuning."""
     return [peak * min(1, (i + 1) / warm) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * i / steps))) for i in range(steps)]
 
 
@@ -166,26 +214,72 @@ def load(model, path):
         state[name].copy_(torch.from_numpy(array))
 
 
+class Curve:
+    """The losses along the training, as lines of a CSV file."""
+
+    def __init__(self, path, trainer, every, commit):
+        self.trainer, self.every, self.begin = trainer, every, time.time()
+        self.end = ["%.7g" % SAME, commit, torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"]
+        self.file = open(path, "w", newline="") if path else None
+        self.write("run step seconds rate training_loss held_out_loss tolerance commit device".split())
+
+    def write(self, row):
+        if self.file:
+            csv.writer(self.file).writerow(row)
+            self.file.flush()
+
+    def run(self, name, first, rates, seed, fresh=False):
+        """Steps, of which the first is number `first` of the run `name`; the held-out loss after the last."""
+        last = [0, 0.0]
+        self.trainer.loss_sum.zero_()
+
+        def tell(i):
+            training = float(self.trainer.loss_sum) / (i - last[0])
+            self.trainer.loss_sum.zero_()
+            last[:] = i, self.trainer.text.held_out_loss(self.trainer.model)
+            self.write([name, first + i, "%.1f" % (time.time() - self.begin), "%.3g" % rates[i - 1], "%.4f" % training, "%.4f" % last[1]] + self.end)
+
+        self.trainer.run(rates, seed, fresh, tell, self.every)
+        return last[1]
+
+
 def train(args):
+    """
+    The rate rises, stays, and falls to zero over the last FALL of the steps. Any such run ends flat, so its own end says nothing
+    of convergence: a second run of half as many steps (the same until its rate falls) says what the second half was worth.
+    """
     torch.manual_seed(1)
     text = Text(args.text)
     model = Model().to(DEVICE)
-    trainer = Trainer(model, text)
+    trainer = Trainer(model, text, muon=True)
+    text.held_out_loss(model)
     trainer.run([0.0] * 20, seed=1)
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
+    float(trainer.loss_sum)
     begin = time.time()
-    trainer.run([0.0] * 30, seed=1)
-    if DEVICE == "cuda":
-        torch.cuda.synchronize()
-    steps = max(50, int(args.seconds / ((time.time() - begin) / 30)))
-    trainer.run(rates_for(steps, 2e-3, min(200, steps // 5)), seed=2)
+    trainer.run([0.0] * 100, seed=1)
+    float(trainer.loss_sum)  # waits for the device
+    half = max(20, int(args.seconds / 2 / ((time.time() - begin) / 100)))
+    fall = int(half * FALL)
+    warm = min(300, half // 5)
+    curve = Curve(args.curve, trainer, max(1, half // 25), args.commit)
+    falling = lambda steps: [args.rate * (1 - (i + 1) / (steps + 1)) for i in range(steps)]
+    curve.run("both", 0, [args.rate * min(1, (i + 1) / warm) for i in range(half - fall)], 2, fresh=True)
+    kept = [value.clone() for value in trainer.moving()]
+    short = curve.run("half", half - fall, falling(fall), 4)
+    with torch.no_grad():
+        for value, old in zip(trainer.moving(), kept):
+            value.copy_(old)
+    curve.run("whole", half - fall, [args.rate] * (half - fall), 5)
+    long = curve.run("whole", 2 * (half - fall), falling(2 * fall), 6)
     with torch.no_grad():  # eleven bits are enough, and the file packs well
         for weight in model.parameters():
             weight.copy_(weight.half().float())
-    loss = text.held_out_loss(model)
     collect.write_safetensors(args.model, dict(model.state_dict()))
-    print("%d steps, %.0f s: %.4f bits per byte on text held out" % (steps, time.time() - begin, loss), flush=True)
+    gain = (short - long) / long
+    print("%d steps (%.1f times over the text), %.0f s with the run of half: %.4f bits per byte on text held out" %
+          (2 * half, 2.0 * half * BATCH * CONTEXT / len(text.training), time.time() - curve.begin, text.held_out_loss(model)))  # fmt: skip
+    print("%d steps: %.4f, %.2f%% more: %s" % (half, short, 100 * gain, "converged" if gain < SAME else "NOT converged"), flush=True)
+    return 0 if gain < SAME else 3
 
 
 def calibrate(model, text, folder):
@@ -261,7 +355,9 @@ def main():
     options.add_argument("what", choices=("train", "table"))
     options.add_argument("--text", required=True, metavar="FILE")
     options.add_argument("--model", required=True, metavar="FILE.safetensors")
-    options.add_argument("--seconds", type=float, default=60, help="how long to train")
+    options.add_argument("--seconds", type=float, default=160, help="how long to train; the run of half adds 15%%")
+    options.add_argument("--rate", type=float, default=4e-3, help="of training, at its highest")
+    options.add_argument("--curve", metavar="FILE.csv", help="of the losses along the training")
     options.add_argument("--lacuna", default="lacuna", metavar="PROGRAM")
     options.add_argument("--csv", default="accuracy_language.csv", metavar="FILE")
     options.add_argument("--steps", type=int, default=200, help="of tuning after pruning")
