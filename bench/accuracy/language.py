@@ -1,12 +1,13 @@
 """language.py - a small language model, trained, pruned in every way, and tuned again: what each pattern and method costs.
 
-    language.py train --text FILE --model OUT.safetensors [--seconds 60]
+    language.py train --text FILE --model OUT.safetensors [--seconds 160] [--curve OUT.csv]
     language.py table --text FILE --model IN.safetensors --lacuna PROGRAM --csv OUT.csv [--steps 200] [--limit SECONDS] [--resume]
 
-A transformer over bytes, 4.7 million weights in 36 matrices. `table` collects inputs and gradients of every matrix from
+A transformer over bytes, 2.4 million weights in 18 matrices. `table` collects inputs and gradients of every matrix from
 training text, prunes them by `lacuna prune` as cells.py lists (many processes side by side), and measures the loss on text
 that was held out, in bits per byte: after pruning, and after `--steps` of training in which the zeros stay zero. All cells see
-the same text in the same order. Needs PyTorch; takes minutes on a GPU and hours without.
+the same text in the same order. `train` ends with 3 when the model had not converged. Needs PyTorch; takes minutes on a GPU
+and hours without.
 """
 
 import argparse
