@@ -7,7 +7,7 @@
 #include "gpu/gpu_case.h"
 #include "gpu/test_gpu.h"
 
-enum { CALLS = 2000, BURST = 100, ONE_BUFFER = 1, BUFFER_SIZE = 2 };
+enum { CALLS = 2000, BURST = 100, PLANS = 5, ONE_BUFFER = 1, BUFFER_SIZE = 2 };
 
 /* Kernels that do nothing: without parameters, and with as many bytes of them as Lacuna's have. */
 static const char nothing[] = ".version 6.5\n.target sm_75\n.address_size 64\n.visible .entry empty() { ret; }\n"
@@ -124,7 +124,29 @@ static double time_calls(const char *what, int (*call)(void *user), void *user)
     return seconds[CALLS / 2];
 }
 
-/* The plan of a small problem: twice, the second time with its programs in the cache but not in memory. */
+/* A plan whose programs are in the cache but not in memory, PLANS times; the last one stays. Returns the least time: others may use
+ * the GPU, and a plan is made but once. */
+static double time_plan(const lac_weight *weight, int64_t m, const lac_plan_options *options, lac_plan **plan)
+{
+    double seconds[PLANS];
+    assert_ok(lac_plan_create(time_of.device, weight, m, options, plan)); /* compiles what is not in the cache */
+    for (int i = 0; i < PLANS; ++i) {
+        lac_plan_free(*plan);
+        lac_device_close(time_of.device); /* nobody has it open: its programs are unloaded */
+        assert_ok(lac_device_open("cuda:0", &time_of.device));
+        double begin = now();
+        assert_ok(lac_plan_create(time_of.device, weight, m, options, plan));
+        seconds[i] = now() - begin;
+    }
+    qsort(seconds, PLANS, sizeof *seconds, compare_doubles);
+    lac_plan_info info = {.size = sizeof info};
+    assert_ok(lac_plan_get_info(*plan, &info));
+    char what[160];
+    snprintf(what, sizeof what, "lac_plan_create from the cache (%d of them): %s", PLANS, info.kernel);
+    tell(what, seconds[PLANS / 2], seconds[0]);
+    return seconds[0];
+}
+
 static void time_product(const char *kernel, const char *pattern, lac_dtype dtype, lac_precision precision, int64_t m,
                          double floor)
 {
@@ -138,13 +160,7 @@ static void time_product(const char *kernel, const char *pattern, lac_dtype dtyp
                                 .precision = precision,
                                 .kernel = kernel};
     product p = {.args = {.size = sizeof p.args, .stream = time_of.stream}};
-    assert_ok(lac_plan_create(time_of.device, weight, m, &options, &p.plan));
-    lac_plan_free(p.plan);
-    lac_device_close(time_of.device); /* nobody has it open: its programs are unloaded */
-    assert_ok(lac_device_open("cuda:0", &time_of.device));
-    double begin = now();
-    assert_ok(lac_plan_create(time_of.device, weight, m, &options, &p.plan));
-    double create = now() - begin;
+    double create = time_plan(weight, m, &options, &p.plan);
     lac_plan_info info = {.size = sizeof info};
     assert_ok(lac_plan_get_info(p.plan, &info));
     void *x, *y, *workspace = NULL;
@@ -156,14 +172,12 @@ static void time_product(const char *kernel, const char *pattern, lac_dtype dtyp
     p.args.workspace = workspace;
     p.args.workspace_bytes = info.workspace_bytes;
     char what[160];
-    snprintf(what, sizeof what, "lac_plan_create from the cache: %s", info.kernel);
-    tell(what, create, create);
     /* A workspace is there for a first kernel that prepares X. */
     bool vendor = !strcmp(info.kernel, "cuda_cublaslt_dense"); /* its workspace is the library's, which may launch twice too */
     snprintf(what, sizeof what, "lac_plan_execute: %s%s", info.kernel, workspace && !vendor ? " (two launches)" : "");
     double seconds = time_calls(what, execute, &p);
-    /* The goals are 5 ms, and 3 us where the driver leaves so much; machines differ. */
-    assert_true(create < 10e-3);
+    assert_true(create < 5e-3);
+    /* The goal is 3 us where the driver leaves so much; machines differ. */
     assert_true(seconds < (vendor ? 4 : workspace ? 2 : 1) * floor + 2e-6);
     lac_device_release(time_of.device, x);
     lac_device_release(time_of.device, y);
