@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """goals_table.py - how stored results on a GPU stand against the goals, and the model against them, as Markdown.
 
-    bench/goals_table.py --fp32 FP32.csv --f16 F16.csv [--mma MMA.csv] [--sweep SWEEP.csv ...] [--picks PICKS.csv]
+    bench/goals_table.py --fp32 FP32.csv --f16 F16.csv [--mma MMA.csv] [--sweep SWEEP.csv ...] [--picks PICKS.csv] [--counters COUNTERS.csv]
 
 bench/results/h200.md is made so; `make h200-table` writes it anew. FP32.csv, F16.csv and MMA.csv come from bench/goals_gpu.sh, the sweeps
-from bench/sweep_gpu.sh, PICKS.csv from `lacuna bench --kernel all`. A goal is a ratio to the quickest dense product of the same run; a
+from bench/sweep_gpu.sh, PICKS.csv from `lacuna bench --kernel all`, COUNTERS.csv from bench/counters_gpu.sh. A goal is a ratio to the quickest dense product of the same run; a
 peer's number is its time over ours. The model's constants are fitted on
 the first sweep, and of a kernel that is not in it on the first sweep that holds it. Python's standard library is enough.
 """
@@ -189,9 +189,22 @@ def picks(path):
             print("- %s: %s picked, %s is %.2fx as fast" % (" ".join(cell), min(cells[cell])[2], best[2], loss))
 
 
+def counters(path):
+    """What bounds the kernels, as counters_gpu.sh counted."""
+    print("\n## What the kernels keep busy\n\n%s, one launch each, counted by Nsight Compute (`bench/counters_gpu.sh`, whose head tells what each "
+          "share is of); the two longest waits of warps for each instruction issued.\n" % base(path))
+    print("| m,n,k | problem | kernel | time | tensor cores | shared memory | L2 | device memory | issue | waits |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for row in read(path):
+        shares = " | ".join("%.0f%%" % (100 * float(row[name])) for name in ("tensor", "shared", "l2", "memory", "issue"))
+        print("| %s | %s %s %s | %s %s | %.1f us | %s | %s |" % (
+            ",".join(size(row)), row["pattern"], row["dtype"], row["layout"], row["kernel"], row["entry"], float(row["time_us"]), shares,
+            ", ".join(row["stalls"].split()[:2])))
+
+
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("--fp32", "--f16", "--mma", "--picks"):
+    for name in ("--fp32", "--f16", "--mma", "--picks", "--counters"):
         parser.add_argument(name)
     parser.add_argument("--sweep", nargs="*", default=[])
     given = parser.parse_args()
@@ -221,6 +234,8 @@ def main():
         model(given.sweep, levelled)
     if given.picks:
         picks(given.picks)
+    if given.counters:
+        counters(given.counters)
     return 0
 
 
