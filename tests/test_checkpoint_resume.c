@@ -1,10 +1,13 @@
 /* test_checkpoint_resume.c - runs over a checkpoint that were cut off: wherever that was, the next run goes on and makes the very bytes of a run
  * that was not; what was damaged in between is done again; other options, weights or samples are refused. tests/cli/test_resume.py kills the
  * program itself. */
+#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/digest.h"
@@ -317,6 +320,75 @@ static void failures_keep_what_is_finished(void **state)
     expect_whole();
 }
 
+/* No file may grow beyond `limit` bytes meanwhile, as on a full disk. */
+static lac_status run_within(rlim_t limit, watch *w, const char *pattern, lac_method method, lac_resume resume,
+                             char message[1024])
+{
+    struct rlimit before, small;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){limit, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    lac_status status = run(w, pattern, method, resume);
+    snprintf(message, 1024, "%s", lac_last_error());
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    return status;
+}
+
+/* Wherever the disk is full: one failure, with the names of the tensor and the file, and only what was written was told. */
+static void the_disk_fills_up(void **state)
+{
+    (void)state;
+    char message[1024];
+    start("2:4", LAC_METHOD_MAGNITUDE);
+    bytes all = read_file(whole);
+    int most = 0;
+    for (size_t limit = 2560; limit < all.size; limit += (size_t)test_scale() * 61) { /* the journal stays below */
+        watch w = {0}, none = {0}, again = {0};
+        assert_int_equal(run_within(limit, &none, "2:4", LAC_METHOD_MAGNITUDE, LAC_RESUME_NO, message), LAC_STATUS_IO);
+        assert_int_equal(test_folder_files(), 3);
+        assert_int_equal(run_within(limit, &w, "2:4", LAC_METHOD_MAGNITUDE, LAC_RESUME_YES, message), LAC_STATUS_IO);
+        assert_int_equal(w.count, none.count);
+        assert_true(w.count < TENSORS);
+        if (w.count > most) most = w.count;
+        const char *said = strstr(message, "out.safetensors: cannot write");
+        assert_non_null(said);
+        assert_null(strstr(said + strlen("out.safetensors: cannot write"), "cannot write"));
+        assert_int_equal(strncmp(message, names[w.count], strlen(names[w.count])), 0);
+        assert_false(exists(out));
+        assert_ok(run(&again, "2:4", LAC_METHOD_MAGNITUDE, LAC_RESUME_YES));
+        assert_int_equal(again.resumed, w.count > 0 ? w.count : 0);
+        assert_int_equal(again.count, TENSORS);
+        expect_whole();
+    }
+    assert_int_equal(most, TENSORS - 1);
+    free(all.data);
+}
+
+/* A tensor that cannot be pruned while the one before is written: that one is finished, told and noted; and where it fails too, its failure
+ * is the one that is told. */
+static void the_first_failure_is_told(void **state)
+{
+    (void)state;
+    char message[1024];
+    enum { BAD = 3 };
+    start("2:4", LAC_METHOD_OBS);
+    cut_off_after(BAD, "2:4", LAC_METHOD_OBS);
+    bytes weights = read_file(in), partial = read_file("out.safetensors.partial");
+    float nan = NAN; /* in the first of the last three tensors */
+    memcpy(weights.data + weights.size - (TENSORS - BAD) * N * K * sizeof nan, &nan, sizeof nan);
+    test_write_file(test_path(in), weights.data, weights.size);
+    watch w = {0}, resumed = {0}, full = {0};
+    assert_fails(run(&w, "2:4", LAC_METHOD_OBS, LAC_RESUME_RESTART), LAC_STATUS_INVALID_ARGUMENT, names[BAD]);
+    assert_int_equal(w.count, BAD);
+    assert_fails(run(&resumed, "2:4", LAC_METHOD_OBS, LAC_RESUME_YES), LAC_STATUS_INVALID_ARGUMENT, names[BAD]);
+    assert_int_equal(resumed.resumed, BAD);
+    assert_int_equal(run_within(partial.size - 1, &full, "2:4", LAC_METHOD_OBS, LAC_RESUME_RESTART, message), LAC_STATUS_IO);
+    assert_int_equal(strncmp(message, names[BAD - 1], strlen(names[BAD - 1])), 0);
+    assert_int_equal(full.count, BAD - 1);
+    free(weights.data), free(partial.data);
+}
+
 /* The published values of XXH64, and pieces of every size. */
 static void digests(void **state)
 {
@@ -350,6 +422,8 @@ int main(void)
         cmocka_unit_test(does_damaged_tensors_again),
         cmocka_unit_test(two_runs_do_not_meet),
         cmocka_unit_test(failures_keep_what_is_finished),
+        cmocka_unit_test(the_disk_fills_up),
+        cmocka_unit_test(the_first_failure_is_told),
     };
     return cmocka_run_group_tests_name("checkpoints that resume", tests, NULL, NULL);
 }

@@ -16,8 +16,8 @@
 #include "io/text.h"
 
 enum { NAME_ATTEMPTS = 100 };
-/* Linux moves at most 2 GiB a call; smaller pieces cost nothing. */
-static const uint64_t piece_bytes = UINT64_C(1) << 30;
+/* What is written at a time: little enough that the checksum leaves it in the cache for the copy, and that the disk begins soon. */
+static const uint64_t piece_bytes = UINT64_C(1) << 20;
 
 static lac_status fail_errno(const lac_output *output, const char *what, int number)
 {
@@ -150,13 +150,10 @@ static void begin_flush(const lac_output *output, uint64_t first)
 #endif
 }
 
-lac_status lac_output_write(lac_output *output, const void *data, uint64_t bytes)
+static lac_status write_piece(lac_output *output, const uint8_t *p, uint64_t bytes)
 {
-    const uint8_t *p = data;
-    uint64_t first = output->bytes;
-    if (output->stays) lac_digest_add(&output->digest, data, bytes);
     while (bytes > 0) {
-        ssize_t done = write(output->descriptor, p, (size_t)(bytes < piece_bytes ? bytes : piece_bytes));
+        ssize_t done = write(output->descriptor, p, (size_t)bytes);
         if (done < 0 && errno == EINTR) continue;
         if (done <= 0) {
             int number = done < 0 ? errno : EIO;
@@ -167,6 +164,26 @@ lac_status lac_output_write(lac_output *output, const void *data, uint64_t bytes
         p += done;
         bytes -= (uint64_t)done;
         output->bytes += (uint64_t)done;
+    }
+    return LAC_STATUS_OK;
+}
+
+lac_status lac_output_write(lac_output *output, const void *data, uint64_t bytes)
+{
+    const uint64_t flushed_at_once = 8 * piece_bytes;
+    const uint8_t *p = data;
+    uint64_t first = output->bytes;
+    while (bytes > 0) {
+        uint64_t piece = bytes < piece_bytes ? bytes : piece_bytes;
+        if (output->stays) lac_digest_add(&output->digest, p, piece);
+        lac_status status = write_piece(output, p, piece);
+        if (status != LAC_STATUS_OK) return status;
+        p += piece;
+        bytes -= piece;
+        if (output->bytes - first >= flushed_at_once) {
+            begin_flush(output, first);
+            first = output->bytes;
+        }
     }
     begin_flush(output, first);
     return LAC_STATUS_OK;

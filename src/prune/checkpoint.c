@@ -1,6 +1,7 @@
-/* checkpoint.c - lac_checkpoint_prune: a whole checkpoint from dense to compressed, one tensor in memory at a time.
- * The first pass decides what happens to each tensor and declares it to the writer, the second does it in the same
- * order. Called by users and by `lacuna prune`. */
+/* checkpoint.c - lac_checkpoint_prune: a whole checkpoint from dense to compressed, one tensor at a time. The first pass decides
+ * what happens to each tensor and declares it to the writer, the second does it in the same order. While one tensor is pruned,
+ * the next is read (ahead.c) and the one before is written (behind.c): never more than one of each is in memory. A tensor counts
+ * as done, for the journal and the caller, once its bytes are written. Called by users and by `lacuna prune`. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -12,12 +13,30 @@
 #include "format/reorder.h"
 #include "lacuna.h"
 #include "prune/ahead.h"
+#include "prune/behind.h"
 #include "prune/checkpoint.h"
 #include "prune/inputs.h"
 #include "prune/layer.h"
 #include "prune/links.h"
 #include "prune/permute.h"
 #include "prune/resume.h"
+
+/* What is to be written of a tensor: a weight, or bytes. */
+typedef struct product {
+    lac_weight *weight; /* or NULL */
+    const void *data;   /* the block, or the file's own */
+    uint64_t bytes;
+    void *block; /* or NULL */
+} product;
+
+/* The tensor that is written while the next one is worked on. */
+typedef struct pending {
+    bool is; /* there is one */
+    product product;
+    lac_layer_report report;
+    lac_resume_source source;
+    uint64_t bytes; /* of the input */
+} pending;
 
 typedef struct checkpoint {
     lac_checkpoint_options options;
@@ -26,6 +45,9 @@ typedef struct checkpoint {
     lac_links *links;     /* NULL: no layer's inputs are moved by the layers before it */
     lac_journal *journal; /* NULL: this run cannot be resumed */
     lac_ahead ahead;
+    lac_behind behind;
+    pending pending;
+    bool working;             /* nothing more comes from an earlier run */
     int64_t finished;         /* tensors that were pruned, by this run or an earlier one */
     int64_t tensors, weights; /* of the input */
     uint64_t bytes_done, bytes_total;
@@ -116,27 +138,21 @@ static lac_status declare_all(checkpoint *c)
     return status;
 }
 
-/* Writes the pruned matrix: compressed, or dense with zeros. */
-static lac_status write_pruned(const checkpoint *c, const lac_layer_result *result, const char *name, lac_layer_report *report)
+/* What becomes of the pruned matrix: compressed, or dense with zeros. */
+static lac_status make_pruned(const checkpoint *c, const lac_layer_result *result, lac_layer_report *report, product *out)
 {
     if (!c->options.keep_dense) {
-        lac_weight *weight = NULL;
         lac_weight_info info = {.size = sizeof info};
-        lac_status status = lac_weight_compress(&result->values, result->mask, &c->options.compress, &weight);
-        if (status == LAC_STATUS_OK) status = lac_weight_get_info(weight, &info);
-        if (status == LAC_STATUS_OK) status = lac_writer_write_weight(c->writer, name, weight);
-        lac_weight_free(weight);
+        lac_status status = lac_weight_compress(&result->values, result->mask, &c->options.compress, &out->weight);
+        if (status == LAC_STATUS_OK) status = lac_weight_get_info(out->weight, &info);
         report->stored_bytes = info.value_bytes + info.index_bytes;
         return status;
     }
     lac_matrix masked = result->values;
-    masked.data = lac_allocate(report->dense_bytes);
-    if (!masked.data) return lac_fail_memory("a copy of the tensor", report->dense_bytes);
+    out->data = masked.data = out->block = lac_allocate(report->dense_bytes);
+    if (!out->block) return lac_fail_memory("a copy of the tensor", report->dense_bytes);
     if (report->dense_bytes > 0) memcpy(masked.data, result->values.data, report->dense_bytes);
-    lac_status status = lac_mask_apply(result->mask, &masked);
-    if (status == LAC_STATUS_OK) status = lac_writer_write_tensor(c->writer, name, masked.data, report->dense_bytes);
-    lac_release(masked.data);
-    return status;
+    return lac_mask_apply(result->mask, &masked);
 }
 
 /* Whether an order of rows must be there while the tensor is pruned: where its rows are not searched for one, and then only renumbered. */
@@ -145,7 +161,8 @@ static bool settles_rows(uint32_t permute, const lac_pattern *pattern)
     return !(permute & LAC_PERMUTE_ROWS) && pattern->family != LAC_FAMILY_SHUFFLED;
 }
 
-static lac_status prune_tensor(const checkpoint *c, const lac_tensor_info *tensor, const order *to, lac_layer_report *report)
+static lac_status prune_tensor(const checkpoint *c, const lac_tensor_info *tensor, const order *to, lac_layer_report *report,
+                               product *out)
 {
     lac_layer layer;
     lac_layer_result result;
@@ -161,7 +178,7 @@ static lac_status prune_tensor(const checkpoint *c, const lac_tensor_info *tenso
         report->energy_kept = result.energy_kept, report->output_error = result.output_error;
         report->loss_rise = result.loss_rise;
         if (to->rows || to->cols) status = lac_layer_move(&result, to->rows, to->cols, !settled);
-        if (status == LAC_STATUS_OK) status = write_pruned(c, &result, tensor->name, report);
+        if (status == LAC_STATUS_OK) status = make_pruned(c, &result, report, out);
         lac_layer_release(&result);
     }
     lac_layer_close(&layer);
@@ -169,24 +186,21 @@ static lac_status prune_tensor(const checkpoint *c, const lac_tensor_info *tenso
 }
 
 /* Copies a tensor with its first two dimensions in another order. */
-static lac_status copy_moved(const checkpoint *c, const lac_tensor_info *tensor, const order *to)
+static lac_status copy_moved(const lac_tensor_info *tensor, const order *to, product *out)
 {
     int64_t n = tensor->shape[0], k = tensor->rank > 1 ? tensor->shape[1] : 1;
-    void *moved = lac_allocate(tensor->bytes);
-    if (!moved) return lac_fail_memory("a copy of the tensor", tensor->bytes);
+    out->data = out->block = lac_allocate(tensor->bytes);
+    if (!out->block) return lac_fail_memory("a copy of the tensor", tensor->bytes);
     if (tensor->bytes > 0)
-        lac_reorder_elements(tensor->data, n, k, tensor->bytes / (uint64_t)n / (uint64_t)k, to->rows, to->cols, moved);
-    lac_status status = lac_writer_write_tensor(c->writer, tensor->name, moved, tensor->bytes);
-    lac_release(moved);
-    return status;
+        lac_reorder_elements(tensor->data, n, k, tensor->bytes / (uint64_t)n / (uint64_t)k, to->rows, to->cols, out->block);
+    return LAC_STATUS_OK;
 }
 
 /* Finishes a report and shows it; CANCELLED when the caller wants no more. */
-static lac_status tell(checkpoint *c, lac_layer_report *report, double start, uint64_t bytes)
+static lac_status tell(checkpoint *c, lac_layer_report *report, uint64_t bytes)
 {
     report->size = sizeof *report;
     report->total = c->tensors + c->weights;
-    if (!report->resumed) report->seconds = seconds_now() - start;
     c->bytes_done += bytes;
     report->bytes_done = c->bytes_done;
     report->bytes_total = c->bytes_total;
@@ -196,11 +210,63 @@ static lac_status tell(checkpoint *c, lac_layer_report *report, double start, ui
     return LAC_STATUS_OK;
 }
 
-static lac_status write_now(const checkpoint *c, const lac_tensor_info *tensor, const order *to, lac_layer_report *report)
+static void release_product(product *made)
 {
-    if (report->pruned) return prune_tensor(c, tensor, to, report);
-    if (to->rows || to->cols) return copy_moved(c, tensor, to);
-    return lac_writer_write_tensor(c->writer, tensor->name, tensor->data, tensor->bytes);
+    lac_weight_free(made->weight);
+    lac_release(made->block);
+    *made = (product){0};
+}
+
+/* Waits until the tensor that is being written is, notes that it is done and tells the caller. */
+static lac_status settle(checkpoint *c)
+{
+    pending *p = &c->pending;
+    if (!p->is) return LAC_STATUS_OK;
+    p->is = false;
+    lac_status status = lac_behind_end(&c->behind);
+    release_product(&p->product);
+    if (status == LAC_STATUS_OK && c->journal && p->report.index < c->tensors)
+        status = lac_resume_note(c->journal, c->writer, &p->source, &p->report);
+    if (status != LAC_STATUS_OK) return lac_fail_in(status, "%s", p->report.name);
+    c->finished += p->report.pruned;
+    return tell(c, &p->report, p->bytes);
+}
+
+/* Settles the last tensor, also when a later one failed: whatever failed first is the failure. */
+static lac_status settle_last(checkpoint *c, lac_status status)
+{
+    char message[LAC_BEHIND_MESSAGE] = "";
+    if (status != LAC_STATUS_OK) snprintf(message, sizeof message, "%s", lac_last_error());
+    lac_status earlier = settle(c);
+    if (earlier != LAC_STATUS_OK || status == LAC_STATUS_OK) return earlier;
+    return lac_fail(status, "%s", message);
+}
+
+/* Begins to write, once the tensor before is written. Takes the product. */
+static lac_status hand_over(checkpoint *c, product *made, const lac_layer_report *report, const lac_resume_source *source,
+                            uint64_t bytes)
+{
+    lac_status status = settle(c);
+    if (status == LAC_STATUS_OK && c->journal) status = lac_resume_prepare(c->journal, c->writer);
+    if (status != LAC_STATUS_OK) {
+        release_product(made);
+        return status;
+    }
+    c->working = true;
+    c->pending = (pending){.is = true, .product = *made, .report = *report, .source = *source, .bytes = bytes};
+    lac_behind_begin(&c->behind, c->writer, report->name, made->weight, made->data, made->bytes);
+    return LAC_STATUS_OK;
+}
+
+static lac_status make(const checkpoint *c, const lac_tensor_info *tensor, const order *to, lac_layer_report *report,
+                       product *out)
+{
+    *out = (product){.data = tensor->data, .bytes = tensor->bytes};
+    lac_status status = report->pruned         ? prune_tensor(c, tensor, to, report, out)
+                        : to->rows || to->cols ? copy_moved(tensor, to, out)
+                                               : LAC_STATUS_OK;
+    if (status != LAC_STATUS_OK) release_product(out);
+    return status;
 }
 
 /* What a tensor is made of, for the journal; `digest` is its own. */
@@ -212,21 +278,6 @@ static lac_status look_at(const checkpoint *c, const lac_tensor_info *tensor, ui
     lac_status status = sampled ? lac_inputs_find(c->inputs, tensor->name, c->options.prune.method, &samples) : LAC_STATUS_OK;
     if (status == LAC_STATUS_OK) *source = lac_resume_look(digest, sampled ? &samples : NULL);
     return status;
-}
-
-/* Takes the tensor over from an earlier run, or does the work and notes that it is done. */
-static lac_status write_resumable(checkpoint *c, const lac_tensor_info *tensor, uint64_t digest, const order *to,
-                                  lac_layer_report *report, double start)
-{
-    bool passed = false;
-    lac_resume_source source;
-    lac_status status = look_at(c, tensor, digest, report->pruned, &source);
-    if (status == LAC_STATUS_OK) status = lac_resume_pass(c->journal, c->writer, &source, report, &passed);
-    if (status != LAC_STATUS_OK || passed) return status;
-    status = lac_resume_prepare(c->journal, c->writer);
-    if (status == LAC_STATUS_OK) status = write_now(c, tensor, to, report);
-    report->seconds = seconds_now() - start;
-    return status == LAC_STATUS_OK ? lac_resume_note(c->journal, c->writer, &source, report) : status;
 }
 
 /* Prunes a consumer for the order of its columns alone: it is pruned in that order when its turn comes. */
@@ -292,14 +343,25 @@ static lac_status write_tensor(checkpoint *c, int64_t index)
     report.pruned = *report.reason == '\0';
     report.dense_bytes = report.stored_bytes = tensor.bytes;
     if (tensor.rank == 2) report.n = tensor.shape[0], report.k = tensor.shape[1];
-    order to;
-    status = lac_links_find(c->links, index, find_order, c, &to.rows, &to.cols);
+    order to = {0};
+    if (c->links) status = settle(c); /* an order that is found goes into the journal, behind the tensors before */
+    if (status == LAC_STATUS_OK) status = lac_links_find(c->links, index, find_order, c, &to.rows, &to.cols);
     if (status != LAC_STATUS_OK) return status;
     report.moved = (to.rows ? LAC_PERMUTE_ROWS : 0) | (to.cols ? LAC_PERMUTE_COLUMNS : 0);
-    status = c->journal ? write_resumable(c, &tensor, digest, &to, &report, start) : write_now(c, &tensor, &to, &report);
+    bool passed = false;
+    lac_resume_source source = {0};
+    if (c->journal) status = look_at(c, &tensor, digest, report.pruned, &source);
+    if (status == LAC_STATUS_OK && c->journal && !c->working)
+        status = lac_resume_pass(c->journal, c->writer, &source, &report, &passed);
+    if (status == LAC_STATUS_OK && passed) {
+        c->finished += report.pruned;
+        return tell(c, &report, tensor.bytes);
+    }
+    product made = {0};
+    if (status == LAC_STATUS_OK) status = make(c, &tensor, &to, &report, &made);
     if (status != LAC_STATUS_OK) return lac_fail_in(status, "%s", tensor.name);
-    c->finished += report.pruned;
-    return tell(c, &report, start, tensor.bytes);
+    report.seconds = seconds_now() - start;
+    return hand_over(c, &made, &report, &source, tensor.bytes);
 }
 
 static lac_status write_carried(checkpoint *c, int64_t index)
@@ -307,19 +369,19 @@ static lac_status write_carried(checkpoint *c, int64_t index)
     double start = seconds_now();
     lac_layer_report report = {
         .reason = "compressed already", .index = c->tensors + index, .energy_kept = 1.0, .output_error = -1, .loss_rise = -1};
-    lac_weight *weight = NULL;
+    product made = {0};
+    lac_resume_source source = {0};
     lac_weight_info info = {.size = sizeof info};
     lac_status status = lac_file_get_weight(c->file, index, &report.name, &info);
     if (status != LAC_STATUS_OK) return status;
-    status = lac_file_load_weight(c->file, report.name, &weight);
-    if (status == LAC_STATUS_OK) status = lac_writer_write_weight(c->writer, report.name, weight);
-    lac_weight_free(weight);
+    status = lac_file_load_weight(c->file, report.name, &made.weight);
     if (status != LAC_STATUS_OK) return lac_fail_in(status, "%s", report.name);
     report.n = info.n;
     report.k = info.k;
     report.dense_bytes = info.dense_bytes;
     report.stored_bytes = info.value_bytes + info.index_bytes;
-    return tell(c, &report, start, report.stored_bytes);
+    report.seconds = seconds_now() - start;
+    return hand_over(c, &made, &report, &source, report.stored_bytes);
 }
 
 static lac_status open_both(checkpoint *c, const char *in, const char *out)
@@ -361,9 +423,10 @@ lac_status lac_checkpoint_prune(const char *in, const char *out, const lac_check
     if (status != LAC_STATUS_OK) return status;
     status = open_both(&c, in, out);
     if (status == LAC_STATUS_OK) status = declare_all(&c);
-    if (status == LAC_STATUS_OK && c.journal) status = lac_resume_begin(c.journal, c.writer);
+    if (status == LAC_STATUS_OK) status = c.journal ? lac_resume_begin(c.journal, c.writer) : lac_writer_begin(c.writer);
     for (int64_t i = 0; i < c.tensors && status == LAC_STATUS_OK; i++) status = write_tensor(&c, i);
     for (int64_t i = 0; i < c.weights && status == LAC_STATUS_OK; i++) status = write_carried(&c, i);
+    status = settle_last(&c, status);
     if (status == LAC_STATUS_OK) status = lac_writer_commit(c.writer);
     close_all(&c, status);
     return status;
