@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "format/bits.h"
 #include "format/check.h"
+#include "format/compress_row.h"
 #include "format/convert.h"
 #include "format/index.h"
 #include "format/mask.h"
@@ -27,6 +28,7 @@ typedef struct compress_job {
     lac_weight *weight;
     bool saturate;
     bool is_vnm;
+    const lac_row_table *rows; /* of single weights, which go the quick way; or NULL */
 } compress_job;
 
 /* What one thread works with. */
@@ -156,10 +158,29 @@ static bool compress_vnm(const compress_job *job, compress_scratch *s, int64_t g
     return true;
 }
 
+static bool compress_row(const compress_job *job, int64_t group)
+{
+    lac_weight *w = job->weight;
+    int64_t row = lac_mask_stored_row(job->mask, group);
+    size_t size = lac_dtype_size(w->dtype);
+    char *values = (char *)lac_weight_writable(w, LAC_PART_VALUES) + (size_t)lac_weight_first_value(w, group) * size;
+    return lac_row_compress(job->rows, lac_mask_row(job->mask, row), job->geometry.k,
+                            (const char *)job->dense.data + (size_t)(row * job->dense.ld) * size, size, values,
+                            (uint8_t *)(uintptr_t)lac_weight_group_index(w, group));
+}
+
+/* Whether rows go the quick way, by the table that is then made: the values must lie as they are stored. */
+static bool find_rows(const compress_job *job, lac_row_table *table)
+{
+    return !job->is_vnm && !job->mask->col_perm && job->dense.layout == LAC_LAYOUT_ROW_MAJOR &&
+           job->dense.dtype == job->weight->dtype && lac_row_table_make(&job->geometry, job->weight->encoding, table);
+}
+
 static bool compress_group(const compress_job *job, compress_scratch *s, int64_t group)
 {
     const lac_geometry *g = &job->geometry;
     lac_weight *w = job->weight;
+    if (job->rows) return compress_row(job, group);
     int64_t count = find_units(job, s, group);
     if (count < 0 || (g->is_free && count != lac_weight_slots(w, group))) return false;
     for (int64_t r = 0, rows = lac_geometry_rows(g, group); r < rows; r++) {
@@ -298,6 +319,7 @@ lac_status lac_weight_compress(const lac_matrix *dense, const lac_mask *mask, co
 {
     lac_compress_options full;
     lac_weight_info info;
+    lac_row_table table;
     compress_job job = {0};
     if (!mask) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "mask is NULL");
     if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
@@ -312,6 +334,7 @@ lac_status lac_weight_compress(const lac_matrix *dense, const lac_mask *mask, co
         if (!status) ready++;
     }
     if (!status) status = create_weight(&job, &info, scratch);
+    if (!status && find_rows(&job, &table)) job.rows = &table;
     if (!status) status = compress_groups(&job, scratch, threads, !job.saturate);
     for (int t = 0; t < ready; t++) lac_release(scratch[t].block);
     lac_release(scratch);

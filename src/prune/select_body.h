@@ -9,7 +9,7 @@ static int64_t NAME(count_from)(const KEY *keys, int64_t count, KEY limit)
         /* Short blocks keep the counter as wide as the key, which is what lets the loop run in vector lanes. */
         int64_t block = count < 4096 ? count : 4096;
         KEY reached = 0;
-        for (int64_t i = 0; i < block; i++) reached += keys[i] >= limit;
+        for (int64_t i = 0; i < block; i++) reached = (KEY)(reached + (keys[i] >= limit));
         total += reached;
         keys += block;
         count -= block;
@@ -32,16 +32,16 @@ void NAME(lac_select_top)(const KEY *keys, int64_t count, int64_t want, uint8_t 
     }
     KEY limit = all; /* grows to the want-th largest key; at least `want` keys reach it at all times */
     for (int bit = KEY_BITS - 2; bit >= 0; bit--) {
-        KEY one = (KEY)1 << bit;
+        KEY one = (KEY)((KEY)1 << bit);
         if (!((any ^ all) & one)) continue;
-        int64_t reached = NAME(count_from)(keys, count, limit | one);
+        int64_t reached = NAME(count_from)(keys, count, (KEY)(limit | one));
         if (reached >= want) limit |= one;
         if (reached == want) {
             for (int64_t i = 0; i < count; i++) keep[i] = keys[i] >= limit;
             return;
         }
     }
-    int64_t equal = want - NAME(count_from)(keys, count, limit + 1);
+    int64_t equal = want - NAME(count_from)(keys, count, (KEY)(limit + 1));
     for (int64_t i = 0; i < count; i++) {
         uint8_t tie = keys[i] == limit && equal > 0;
         equal -= tie;
@@ -64,9 +64,9 @@ static void NAME(select_ranked)(const KEY *keys, int32_t m, int32_t n, int64_t g
             before[lane] = 0;
         }
         for (int32_t j = 0; j < i; j++)
-            for (int lane = 0; lane < LANES; lane++) before[lane] += column[j][lane] >= mine[lane];
+            for (int lane = 0; lane < LANES; lane++) before[lane] = (KEY)(before[lane] + (column[j][lane] >= mine[lane]));
         for (int32_t j = i + 1; j < m; j++)
-            for (int lane = 0; lane < LANES; lane++) before[lane] += column[j][lane] > mine[lane];
+            for (int lane = 0; lane < LANES; lane++) before[lane] = (KEY)(before[lane] + (column[j][lane] > mine[lane]));
         for (int64_t lane = 0; lane < groups; lane++) keep[lane * m + i] = before[lane] < n;
     }
 }
@@ -84,6 +84,7 @@ void NAME(lac_select_units)(const KEY *keys, const lac_geometry *geometry, uint8
         return;
     }
     int64_t full = units / m, group = 0;
+    if (m == 4 && KEY_BITS == 16) group = select_fours((const int16_t *)(const void *)keys, n, full, keep);
     if (m <= RANK_MAX) {
         for (; group < full; group += LANES) {
             int64_t some = full - group < LANES ? full - group : LANES;

@@ -24,6 +24,21 @@ int lac_worth_compare(const lac_worth *a, const lac_worth *b)
     return (a->sum > b->sum) - (a->sum < b->sum);
 }
 
+/* Row-major 16-bit weights are ranked as they lie. */
+static bool is_narrow(const lac_source *source)
+{
+    const lac_matrix *m = &source->matrix;
+    return m->layout == LAC_LAYOUT_ROW_MAJOR && (m->dtype == LAC_DTYPE_F16 || m->dtype == LAC_DTYPE_BF16);
+}
+
+static void select_narrow(const lac_source *source, const lac_geometry *g, int64_t row, int16_t *keys, uint8_t *keep)
+{
+    const uint16_t *bits = (const uint16_t *)source->matrix.data + row * source->matrix.ld;
+    const int16_t infinity = source->matrix.dtype == LAC_DTYPE_F16 ? 0x7c00 : 0x7f80;
+    for (int64_t c = 0; c < g->k; c++) keys[c] = lac_key_16(bits[c], infinity);
+    lac_select_units_16(keys, g, keep);
+}
+
 static bool is_element_wise(const lac_geometry *g) { return g->unit_n == 1 && g->unit_k == 1; }
 
 /* A single weight needs no score: its magnitude orders it under L1 and L2 alike. */
@@ -37,9 +52,13 @@ static void prune_elements(void *state, int thread, int64_t task)
     int64_t first = task * s->panel_rows;
     int64_t count = g->n - first < s->panel_rows ? g->n - first : s->panel_rows;
     const void *row[LAC_PANEL_ROWS];
-    lac_source_read(&job->source, s->perm, first, count, 0, g->k, scratch, row);
+    bool narrow = is_narrow(&job->source);
+    if (!narrow) lac_source_read(&job->source, s->perm, first, count, 0, g->k, scratch, row);
     for (int64_t i = 0; i < count; i++) {
-        if (job->source.wide) {
+        int64_t to = s->perm ? s->perm[first + i] : first + i;
+        if (narrow) {
+            select_narrow(&job->source, g, to, (int16_t *)(scratch + s->keys_at), keep);
+        } else if (job->source.wide) {
             const double *values = row[i];
             int64_t *keys = (int64_t *)(scratch + s->keys_at);
             for (int64_t c = 0; c < g->k; c++) keys[c] = lac_key_f64(values[c]);
@@ -50,7 +69,6 @@ static void prune_elements(void *state, int thread, int64_t task)
             for (int64_t c = 0; c < g->k; c++) keys[c] = lac_key_f32(values[c]);
             lac_select_units_32(keys, g, keep);
         }
-        int64_t to = s->perm ? s->perm[first + i] : first + i;
         lac_pack_bits(keep, job->mask->words, lac_mask_row_writable(job->mask, to));
     }
 }
