@@ -245,8 +245,10 @@ lac_status lac_cuda_fragment_execute(const lac_problem *problem, const void *opa
     lac_cuda_launch product = {.function = state->program[PRODUCT],
                                .grid = {(unsigned)(tiles * s->parts), 1, 1},
                                .block = (unsigned)lac_fragment_threads(s),
-                               .shared_bytes = lac_fragment_shared(s)};
+                               .shared_bytes = lac_fragment_shared(s),
+                               .early = lac_cuda_target_of(problem->device)->arch >= 90};
     lac_cuda_launch reduce = product;
+    reduce.early = false;
     reduce.function = state->program[REDUCE];
     reduce.grid[0] = (unsigned)(tiles * (s->warp_outputs / 16));
     reduce.shared_bytes = (unsigned)lac_fragment_slabs(s);

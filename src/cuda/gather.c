@@ -84,6 +84,7 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_N", s->width);
     lac_cuda_request_define(request, "LAC_STAGES", s->stages);
     lac_cuda_request_define(request, "LAC_CLUSTER", cluster_of(s, program));
+    lac_cuda_request_define(request, "LAC_RESIDENT", s->resident);
     lac_cuda_request_define(request, "LAC_SPARSE", lac_gather_is_sparse(s));
     lac_cuda_request_define(request, "LAC_PARTS", parts_of(s, program));
     if (program == STREAM && !s->boxes) lac_cuda_request_define(request, "LAC_MEETS", s->meets);
@@ -310,7 +311,7 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
     void *parameters[] = {&gpu_call, &args, streams ? &x_map : &y_map, &y_map};
     int program = streams ? STREAM : GATHER, cluster = cluster_of(s, program), parts = parts_of(s, program);
     int64_t tiles = s->token_tiles * s->output_tiles, items = tiles / cluster * parts;
-    int64_t most = lac_cuda_target_of(problem->device)->multiprocessors / cluster;
+    int64_t most = lac_cuda_target_of(problem->device)->multiprocessors * s->resident / cluster;
     bool meets = s->meets && streams; /* a tile is a cluster's, and every block has one */
     if (meets) most = items;
     lac_cuda_launch product = {.function = state->program[program],
@@ -318,7 +319,7 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
                                .block = PRODUCT_THREADS,
                                .shared_bytes = lac_gather_shared(s),
                                .cluster = (unsigned)(meets ? cluster * parts : cluster),
-                               .early = meets || (turns(problem) && !streams)};
+                               .early = meets || !streams || s->boxes};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     if (turns(problem) && !streams) status = turn_x(problem, state, call->stream, &gpu_call, &args);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);

@@ -12,20 +12,30 @@ enum {
     MOST_PARTS = 8,
     LEAST_HEIGHT = 16,
     BARRIER_BYTES = 1024,
+    RESERVED_BYTES = 1024,
     LEAST_BESIDE = 4,
     LEAST_ALONE = 64,
-    MOST_MEETING = 4
+    MOST_MEETING = 4,
+    MOST_SHORT = 3
 };
 
-/* A tile's epilogue, which no copy hides, and the first stages of a block. */
-static const double TILE_SECONDS = 1.2e-6, FILL_SECONDS = 1.5e-6, MEET_SECONDS = 0.5e-6;
+/* The first stages of a block and its last stores, and what the first wait for where their number must be loaded first. */
+static const double FILL_SECONDS = 0.9e-6, RANGE_SECONDS = 2.4e-6;
+/* What a tile costs beside its stages, and one of 128 x 256 for its size; blocks of a cluster wait for each other. */
+static const double SWITCH_SECONDS = 0.15e-6, EPILOGUE_SECONDS = 0.3e-6, CLUSTER_SECONDS = 0.3e-6;
+/* A block with one stage reads, multiplies and writes in turn; with each further one, so much more of it overlaps. */
+static const double OVERLAP_A_STAGE = 0.02;
+/* The streaming kernel: a tile's epilogue, which no copy hides, the first stages of a block, and parts that meet. */
+static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, MEET_SECONDS = 0.5e-6;
 /* What boxes of X that reach past the last token cost beside that. */
 static const double PADDING_SECONDS = 3.8e-6;
 
-/* Of the bound's rate, what the kernels reached on an H200. The rate of L2 is that of cp.async, which the copy engine of the
- * streaming kernel exceeds. Low: tiles of 64 outputs x 512 tokens, whose copies take less of shared memory's time than the others'. */
-static const double DENSE_EFFICIENCY = 1.13, SPARSE_EFFICIENCY = 1.18, LOW_SPARSE_EFFICIENCY = 1.4, STREAM_EFFICIENCY = 1.15,
-                    MEET_EFFICIENCY = 1.27;
+/* Of the bound's rate, what the streaming kernels and whole blocks reached on an H200. The rate of L2 is that of cp.async, which the
+ * copy engine exceeds. */
+static const double STREAM_EFFICIENCY = 1.15, MEET_EFFICIENCY = 1.27;
+
+/* The clock falls under long work: by so much at most, from the first of these times of a call's work to the second. */
+static const double HOT_SHARE = 0.2, HOT_FROM = 25e-6, HOT_TO = 75e-6;
 
 /* Of the multiprocessors, those that clusters of more than two blocks can have: 32 of 4 blocks did not fit at once on an H200's 132. */
 static const double LARGE_CLUSTERS = 0.9;
@@ -132,9 +142,18 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     int blocks = s->cluster * (s->meets ? s->parts : 1);
     double padding = problem->m % s->tile_tokens ? PADDING_SECONDS : 0.0;
     double clusters = floor((double)rates->multiprocessors * (blocks > 2 ? LARGE_CLUSTERS : 1.0) / blocks);
-    double waves = ceil(tiles * s->parts / blocks / clusters);
-    double of_sparse = s->tile_outputs == 64 ? LOW_SPARSE_EFFICIENCY : SPARSE_EFFICIENCY;
-    double efficiency = s->meets ? MEET_EFFICIENCY : engine ? STREAM_EFFICIENCY : sparse ? of_sparse : DENSE_EFFICIENCY;
+    double waves = ceil(tiles * s->parts / blocks / (clusters * s->resident));
+    bool stream = s->kind == LAC_GATHER_STREAM;
+    double tile = SWITCH_SECONDS + EPILOGUE_SECONDS * s->tile_outputs * s->tile_tokens / 32768.0;
+    double fill =
+        stream ? waves * TILE_SECONDS + (s->meets ? MEET_SECONDS + padding : STREAM_FILL_SECONDS)
+               : waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) + (s->cluster > 1 ? CLUSTER_SECONDS : 0.0);
+    double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * waves - 1.0);
+    double efficiency = s->meets ? MEET_EFFICIENCY : engine ? STREAM_EFFICIENCY : s->efficiency;
+    if (!engine) {
+        double busy = (read + written) / rates->shared / efficiency;
+        efficiency /= 1.0 + HOT_SHARE * fmin(1.0, fmax(0.0, (busy - HOT_FROM) / (HOT_TO - HOT_FROM)));
+    }
     lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
                          .l2_bytes = pulled,
                          .shared_bytes = read + written,
@@ -142,10 +161,11 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                          .mma_flops = stages * own * 2.0 * s->tile_outputs * s->tile_tokens * s->rows * (sparse ? 0.56 : 1.0),
                          .blocks = tiles * s->parts,
                          .blocks_at_once = clusters * blocks,
-                         .fill_seconds =
-                             turned / rates->memory + waves * TILE_SECONDS + (s->meets ? MEET_SECONDS + padding : FILL_SECONDS),
+                         .fill_seconds = turned / rates->memory + fill,
+                         .exposed = stream ? 0.0 : 1.0 / (1.0 + overlap),
                          .efficiency = efficiency,
-                         .launches = 1 + (turned > 0.0) + (s->parts > 1 && !s->meets)};
+                         .launches = 1 + (turned > 0.0) + (s->parts > 1 && !s->meets),
+                         .early = !stream};
     return lac_model_gpu_cost(rates, &work);
 }
 
@@ -157,6 +177,15 @@ static bool stores(const lac_problem *problem, const lac_gather_shape *s)
     const lac_weight *w = problem->weight;
     return problem->options.y_dtype != LAC_DTYPE_F32 && !w->part[LAC_PART_ROW_PERM].data &&
            (s->height % 64 == 0 || s->groups == 1);
+}
+
+/* Pieces of Y that have room beside enough stages; three where the third costs none. */
+static int staging_beside(const lac_gather_shape *s, int64_t bytes)
+{
+    int64_t stage = lac_gather_stage(s), least = s->most_stages < LEAST_BESIDE ? s->most_stages : LEAST_BESIDE;
+    int64_t two = (bytes - lac_gather_staging(2)) / stage, three = (bytes - lac_gather_staging(3)) / stage;
+    if (two >= (least < 2 ? 2 : least)) return two == three ? 3 : 2;
+    return s->resident > 1 && (bytes - lac_gather_staging(1)) / stage >= 2 ? 1 : 0;
 }
 
 bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
@@ -186,11 +215,13 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
         s->output_tiles = lac_ceil_divide(s->output_tiles, s->cluster) * s->cluster;
     else
         s->token_tiles = lac_ceil_divide(s->token_tiles, s->cluster) * s->cluster;
+    if (s->cluster > 1 || s->boxes || s->kind == LAC_GATHER_STREAM) s->resident = 1;
+    if (s->width == 192 && (s->boxes || s->kind == LAC_GATHER_STREAM)) return false;
     int64_t bytes = (int64_t)lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES, stage = lac_gather_stage(s);
+    if (s->resident > 1) bytes = (bytes + RESERVED_BYTES) / s->resident - RESERVED_BYTES - BARRIER_BYTES;
     s->stages = bytes / stage < MOST_STAGES ? (int)(bytes / stage) : MOST_STAGES;
-    int64_t beside[2] = {(bytes - lac_gather_staging(2)) / stage, (bytes - lac_gather_staging(3)) / stage};
-    s->staging = !s->meets && stores(problem, s) && beside[0] >= LEAST_BESIDE ? 2 + (beside[1] == beside[0]) : 0;
-    if (s->staging && beside[0] < s->stages) s->stages = (int)beside[0];
+    s->staging = !s->meets && stores(problem, s) ? staging_beside(s, bytes) : 0;
+    if (s->staging) s->stages = (int)lac_smaller(s->stages, (bytes - lac_gather_staging(s->staging)) / stage);
     int64_t turned = lac_ceil_divide(problem->weight->k_in, 64) * (lac_gather_turned_ld(problem) / 64); /* blocks of turn.cu */
     if (s->meets && s->stages * stage < (int64_t)s->tile_outputs * s->tile_tokens * 4) return false; /* sums, in their place */
     return s->stages >= 2 && turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
@@ -229,38 +260,52 @@ static void consider(const lac_problem *problem, lac_gather_shape shape, choice 
     for (shape.parts = 1; shape.parts == 1 || shape.parts <= most; ++shape.parts) compare(problem, &shape, best);
 }
 
+/* A tile as it is, in a cluster, or with short stages where these are few and waste less. */
+static void consider_ways(const lac_problem *problem, lac_gather_shape shape, choice *best)
+{
+    int64_t halves = lac_ceil_divide(rows_of(problem->weight, shape.kind), 32);
+    bool saves = shape.kind != LAC_GATHER_STREAM && !shape.joined && halves % 2 && halves <= MOST_SHORT;
+    int most = shape.kind == LAC_GATHER_STREAM || shape.tile_tokens == 512 ? 2 : 1; /* blocks of a cluster */
+    for (shape.rows = 64; shape.rows >= (saves ? 32 : 64); shape.rows -= 32)
+        for (shape.cluster = most; shape.cluster >= 1; --shape.cluster) consider(problem, shape, best);
+}
+
 bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost)
 {
-    /* Outputs x tokens of a tile, tokens of one product, and whether two row groups of up to 64 outputs share it. Both
-     * warpgroups have all tokens, or half of them each where there are only 64 outputs. */
+    /* Outputs x tokens of a tile, tokens of one product, whether two row groups of up to 64 outputs share it, blocks on a
+     * multiprocessor, and of the bound's rate what it reached on an H200, dense and sparse. Both warpgroups have all tokens, or half
+     * of them each where there are only 64 outputs. */
     static const struct {
-        int outputs, tokens, width, paired;
-    } tiles[] = {{128, 256, 256, 0}, {64, 512, 256, 0},  {128, 128, 128, 0}, {64, 256, 128, 0}, {128, 64, 64, 0},
-                 {64, 128, 64, 0},   {128, 256, 256, 1}, {128, 128, 128, 1}, {256, 128, 128, 0}};
+        int outputs, tokens, width, paired, resident;
+        double dense, sparse;
+    } tiles[] = {{128, 256, 256, 0, 1, 1.44, 1.54}, {64, 512, 256, 0, 1, 1.38, 1.84}, {128, 128, 128, 0, 1, 1.1, 1.22},
+                 {64, 256, 128, 0, 1, 1.22, 1.46},  {128, 64, 64, 0, 2, 1.4, 1.54},   {64, 128, 64, 0, 2, 1.38, 1.44},
+                 {128, 256, 256, 1, 1, 1.34, 0.0},  {128, 128, 128, 1, 1, 1.0, 0.0},  {256, 128, 128, 0, 1, 1.3, 1.38},
+                 {128, 192, 192, 0, 1, 1.2, 1.38},  {64, 384, 192, 0, 1, 1.18, 1.42}};
     const lac_weight *w = problem->weight;
     const lac_geometry *g = &w->geometry;
     if (problem->m == 0 || g->n == 0) return false;
     choice best = {false, out, cost};
-    bool shared = kind == LAC_GATHER_STREAM || w->pattern.family == LAC_FAMILY_ELEMENT;
-    lac_gather_shape alone = {.kind = kind, .rows = 64, .parts = 1};
+    bool shared = w->pattern.family == LAC_FAMILY_ELEMENT || kind == LAC_GATHER_STREAM;
+    lac_gather_shape alone = {.kind = kind, .parts = 1};
     alone.height = shared ? g->n : g->unit_n;
     alone.groups = shared ? 1 : g->row_groups;
-    lac_gather_shape joined = {.kind = kind, .rows = 64, .parts = 1, .height = g->n, .groups = 1, .joined = true};
-    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i)
-        for (int cluster = 2; cluster >= 1; --cluster) {
-            lac_gather_shape *both[] = {&alone, &joined};
-            for (int j = 0; j < 2; ++j) {
-                both[j]->paired = tiles[i].paired;
-                both[j]->tile_outputs = tiles[i].outputs;
-                both[j]->tile_tokens = tiles[i].tokens;
-                both[j]->width = tiles[i].width;
-                both[j]->cluster = cluster;
-            }
-            if (takes(w, kind)) consider(problem, alone, &best);
-            for (int every = 0; every < 2 && joins(w, kind) && !tiles[i].paired; ++every) {
-                joined.every = every;
-                consider(problem, joined, &best);
-            }
+    lac_gather_shape joined = {.kind = kind, .parts = 1, .height = g->n, .groups = 1, .joined = true};
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; ++i) {
+        lac_gather_shape *both[] = {&alone, &joined};
+        for (int j = 0; j < 2; ++j) {
+            both[j]->paired = tiles[i].paired;
+            both[j]->tile_outputs = tiles[i].outputs;
+            both[j]->tile_tokens = tiles[i].tokens;
+            both[j]->width = tiles[i].width;
+            both[j]->resident = tiles[i].resident;
+            both[j]->efficiency = kind == LAC_GATHER_DENSE ? tiles[i].dense : tiles[i].sparse;
         }
+        if (takes(w, kind)) consider_ways(problem, alone, &best);
+        for (int every = 0; every < 2 && joins(w, kind) && !tiles[i].paired; ++every) {
+            joined.every = every;
+            consider_ways(problem, joined, &best);
+        }
+    }
     return best.found;
 }

@@ -18,6 +18,7 @@ typedef struct lac_gather_shape {
     int tile_outputs, tile_tokens, width;        /* width: tokens of one product       */
     int stages, cluster, parts;                  /* parts of k                         */
     bool meets;                                  /* the parts of a tile are blocks of one cluster     */
+    int resident;                                /* blocks of a multiprocessor         */
     bool paired;                                 /* a tile has two row groups of up to 64 outputs */
     bool joined;                                 /* a tile reads what any of its row groups selects: for low ones */
     bool every;                                  /* ... and these being so many, all rows of X in their order */
@@ -27,6 +28,7 @@ typedef struct lac_gather_shape {
     int64_t groups, tiles_a_group, output_tiles; /* of outputs; paired: two groups a tile */
     int64_t token_tiles;                         /* a multiple of cluster              */
     int64_t most_stages;                         /* of a tile of outputs               */
+    double efficiency;                           /* of the bound's rate, what the tile reaches: cost only */
     double usual_stages;                         /* paired: as many as two independent choices have */
 } lac_gather_shape;
 
@@ -53,7 +55,7 @@ static inline unsigned lac_gather_shared(const lac_gather_shape *s)
 static inline int64_t lac_gather_turned_ld(const lac_problem *problem) { return (problem->m + 63) / 64 * 64; }
 uint64_t lac_gather_turned_bytes(const lac_problem *problem);
 
-/* Fills in what follows from kind, rows, tile, width, cluster, paired, height and groups; false when the kernel cannot run so. */
+/* Fills in what follows from kind, rows, tile, width, cluster, resident, paired, height and groups; false when the kernel cannot run so. */
 bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *shape);
 /* Whether the copy engine brings X, where X is aligned: stream.cu, or gather_block.cu. It takes rows as they lie, so a stream whose
  * columns are in another order gathers instead. */

@@ -15,6 +15,9 @@ static const double EFFICIENCY = 0.95;
 /* A multiprocessor takes 64 bytes a clock from L2, half of what it reads from its shared memory. */
 static const double PORT_SHARE = 0.5;
 
+/* Of a launch that begins while the kernel before it ends, what shows nevertheless. */
+static const double EARLY_SHARE = 0.5;
+
 enum { MEMORY, L2, SHARED, ISSUE, TENSOR, WAVES, LATENCY, LAUNCH, LEVELS };
 _Static_assert((int)LEVELS <= (int)LAC_COST_MOST_LEVELS, "a cost has room for the levels of a GPU");
 
@@ -47,8 +50,10 @@ static void fill_resources(lac_level *level, const lac_gpu_rates *rates, const l
                                "The tensor cores are busy: a sparser pattern has fewer products.");
 }
 
-/* What is lost around them. `waves` of blocks go over the GPU, and `lost` is what a last one that is not full costs. */
-static void fill_losses(lac_level *level, const lac_gpu_rates *rates, const lac_gpu_work *work, double waves, double lost)
+/* What is lost around them. `waves` of blocks go over the GPU, `lost` is what a last one that is not full costs, and `between` what
+ * of memory's and the chip's work does not overlap. */
+static void fill_losses(lac_level *level, const lac_gpu_rates *rates, const lac_gpu_work *work, double waves, double lost,
+                        double between)
 {
     level[WAVES] = (lac_level){.name = "waves",
                                .unit = "waves",
@@ -59,9 +64,9 @@ static void fill_losses(lac_level *level, const lac_gpu_rates *rates, const lac_
     level[LATENCY] = (lac_level){.name = "latency",
                                  .unit = "seconds",
                                  .remedy = "Pipelines fill and drain: a longer k, or fewer and larger blocks, would hide it.",
-                                 .amount = work->fill_seconds,
-                                 .seconds = work->fill_seconds};
-    level[LAUNCH] = make_level("launch", "launches", work->launches, 1.0 / rates->launch,
+                                 .amount = work->fill_seconds + between,
+                                 .seconds = work->fill_seconds + between};
+    level[LAUNCH] = make_level("launch", "launches", work->launches - (1.0 - EARLY_SHARE) * work->early, 1.0 / rates->launch,
                                "Starting the kernel takes longer than its work: more tokens at a time, or a CUDA graph of "
                                "several calls, would hide it.");
 }
@@ -82,8 +87,8 @@ lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work
     double uneven = waves > 0.0 ? ceil(waves) / waves : 1.0;
     double rest = OVERLAP_LOST * (sum - longest), memory = level[MEMORY].seconds;
     double even = fmax(memory, (longest + rest) / efficiency);
-    double busy = fmax(memory, (fmax(longest, own * uneven) + rest) / efficiency);
-    fill_losses(level, rates, work, waves, busy - even);
+    double chip = (fmax(longest, own * uneven) + rest) / efficiency, busy = fmax(memory, chip);
+    fill_losses(level, rates, work, waves, busy - even, work->exposed * fmin(memory, chip));
     cost.seconds = busy + level[LATENCY].seconds + level[LAUNCH].seconds;
 
     const lac_level *bound = level;

@@ -261,6 +261,7 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
     lac_fragment(const __grid_constant__ lac_gpu_call call, const __grid_constant__ lac_fragment_args args)
 {
     extern __shared__ __align__(1024) u8 memory[];
+    lac_let_next_begin();
     const lac_item item = lac_item_of(args, blockIdx.x);
     lac_copies copies = lac_copies_begin(call, args, item, lac_shared_address(memory));
     float sum[LAC_HIGH][LAC_WIDE][4] = {};

@@ -4,6 +4,7 @@
 #define LAC_CUDA_KERNELS_FRAGMENT_COPY_CUH
 
 #include "async_copy.cuh"
+#include "chain.cuh"
 #include "fragment_common.cuh"
 #include "shared_access.cuh"
 
@@ -164,6 +165,7 @@ __device__ __forceinline__ lac_copies lac_copies_begin(const lac_gpu_call &call,
         if (item.begin + i / LAC_ROWS < item.end) lac_shared_store(c.numbers + i * 4, (u32)c.index[i]);
     __syncthreads();
 #endif
+    lac_wait_for_inputs();
 #pragma unroll 1
     for (int stage = 0; stage < LAC_STAGES - 1; stage++) {
         lac_copies_open(args, c);

@@ -3,7 +3,7 @@
  * products and epilogue.
  *
  *   warps 0-7   two warpgroups: the products of a stage, sums in registers, then the tile's epilogue
- *   warps 8-11  gather X row by row with cp.async, row numbers known four stages ahead; one thread fetches W by bulk copies,
+ *   warps 8-11  gather X row by row with cp.async, row numbers asked for four stages ahead or eight; one thread fetches W by bulk copies,
  *               its share of it for all blocks of the cluster, whose outputs are the same
  *   full[stage]: 128 threads' cp.async, 1 for W and W's bytes.
  *
@@ -61,29 +61,60 @@ __device__ __forceinline__ void lac_gather_step(const u8 *from, bytes row_bytes,
     }
 }
 
+/* The same for tiles of three times a power of two tokens: three copies by all lanes bring two rows or four. `from` is row 0 at the
+ * tile's first token. */
+template <int how, typename bytes>
+__device__ __forceinline__ void lac_gather_three(const u8 *from, bytes row_bytes, u32 x_stage, int rows, int i, int count)
+{
+    enum { CHUNKS = LAC_TILE_TOKENS / 8 };
+    const u32 warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31;
+#pragma unroll
+    for (int third = 0; third < 3; third++) {
+        const u32 unit = third * 32 + lane, chunk = unit % CHUNKS, r = i + unit / CHUNKS;
+        const u32 to = x_stage + chunk / 8 * LAC_X_BLOCK + warp * LAC_WARP_ROWS * 128 + r * 128 + ((chunk & 7) ^ (r & 7)) * 16;
+        const bool none = how != LAC_WHOLE && (int)chunk * 8 >= count; /* row 0 is somewhere inside: nothing is read */
+        const u8 *row = from + (u64)(u32)__shfl_sync(0xffffffffu, rows, r) * row_bytes + (none ? 0 : chunk * 16);
+        if (how == LAC_SLOWLY)
+            lac_copy_slowly(to, (const u16 *)row, count - (int)chunk * 8);
+        else
+            lac_copy_chunk(to, row, none);
+    }
+}
+
 /* This warp's rows of a stage; tells `full` when they are there. */
 __device__ __forceinline__ void lac_gather_rows(const lac_gather_args &args, u32 x_stage, int rows, int token_begin, int m, bool aligned,
                                                 u32 full)
 {
-    enum { STEP = LAC_TILE_TOKENS < 256 ? 256 / LAC_TILE_TOKENS : 1 };
-    const int token = token_begin + (threadIdx.x & 31) % (LAC_TILE_TOKENS / 8 < 32 ? LAC_TILE_TOKENS / 8 : 32) * 8;
+    enum { THREE = LAC_TILE_TOKENS % 3 == 0, STEP = THREE ? 768 / LAC_TILE_TOKENS : LAC_TILE_TOKENS < 256 ? 256 / LAC_TILE_TOKENS : 1 };
+    const int token = token_begin + (THREE ? 0 : (threadIdx.x & 31) % (LAC_TILE_TOKENS / 8 < 32 ? LAC_TILE_TOKENS / 8 : 32) * 8);
     const u8 *from = (const u8 *)args.x + (i64)token * 2;
     const u32 row_bytes = (u32)args.ldx * 2;
     if (!aligned) {
 #pragma unroll 1
         for (int i = 0; i < LAC_WARP_ROWS; i += STEP)
-            lac_gather_step<LAC_SLOWLY>(from, (u64)args.ldx * 2, x_stage, rows, i, m - token);
+            if (THREE)
+                lac_gather_three<LAC_SLOWLY>(from, (u64)args.ldx * 2, x_stage, rows, i, m - token);
+            else
+                lac_gather_step<LAC_SLOWLY>(from, (u64)args.ldx * 2, x_stage, rows, i, m - token);
         lac_async_fence();
         lac_barrier_arrive(full);
         return;
     }
     if (token_begin + LAC_TILE_TOKENS <= m) {
 #pragma unroll
-        for (int i = 0; i < LAC_WARP_ROWS; i += STEP) lac_gather_step<LAC_WHOLE>(from, row_bytes, x_stage, rows, i, m - token);
+        for (int i = 0; i < LAC_WARP_ROWS; i += STEP)
+            if (THREE)
+                lac_gather_three<LAC_WHOLE>(from, row_bytes, x_stage, rows, i, m - token);
+            else
+                lac_gather_step<LAC_WHOLE>(from, row_bytes, x_stage, rows, i, m - token);
     } else {
         if (token >= m) from = (const u8 *)args.x; /* somewhere inside: nothing is read */
 #pragma unroll 4
-        for (int i = 0; i < LAC_WARP_ROWS; i += STEP) lac_gather_step<LAC_PARTIAL>(from, row_bytes, x_stage, rows, i, m - token);
+        for (int i = 0; i < LAC_WARP_ROWS; i += STEP)
+            if (THREE)
+                lac_gather_three<LAC_PARTIAL>(from, row_bytes, x_stage, rows, i, m - token);
+            else
+                lac_gather_step<LAC_PARTIAL>(from, row_bytes, x_stage, rows, i, m - token);
     }
     lac_barrier_arrive_copies(full);
 }
@@ -111,9 +142,12 @@ __device__ __forceinline__ void lac_produce_stage(const lac_gpu_call &call, cons
 
 __device__ __forceinline__ void lac_produce(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty)
 {
-    enum { AHEAD = 4 }; /* each stage's row numbers in a register of their own: a move would wait for its load */
+    /* Each stage's row numbers in a register of their own: a move would wait for its load, which comes behind the copies of all stages
+     * that are under way. */
+    enum { AHEAD = LAC_STAGES < 4 ? 8 : 4 };
     const bool aligned = ((u64)args.x | (u64)args.ldx * 2) % 16 == 0 && args.ldx < 1ll << 31; /* a row's bytes in 32 bits */
     lac_walk now = lac_walk_begin(args), ahead = now;
+    lac_wait_for_inputs(); /* behind the row numbers it would put them on the stack */
     int rows[AHEAD];
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) rows[i] = lac_rows_ahead(args, ahead);
@@ -131,19 +165,20 @@ __device__ __forceinline__ void lac_produce(const lac_gpu_call &call, const lac_
     }
 }
 
-extern "C" __global__ void __launch_bounds__(384, 1)
+extern "C" __global__ void __launch_bounds__(384, LAC_RESIDENT)
     lac_gather(const lac_gpu_call call, const lac_gather_args args, const __grid_constant__ lac_tensor_map y_map)
 {
     extern __shared__ __align__(1024) u8 memory[];
     __shared__ __align__(8) u64 barriers[2 * LAC_STAGES];
     const u32 stages = lac_shared_address(memory), full = lac_shared_address(barriers), empty = full + 8 * LAC_STAGES;
     lac_barriers_begin(full, empty, 128 + 1);
+    lac_let_next_begin();
     if (threadIdx.x >= 256) {
-        lac_registers_fewer<56>();
-        asm volatile("griddepcontrol.wait;" ::: "memory"); /* for X, where it is turned round first: launched while that runs */
+        lac_registers_fewer<LAC_PRODUCER_REGISTERS>();
         lac_produce(call, args, stages, full, empty);
     } else {
-        lac_registers_more<224>();
+        lac_registers_more<LAC_CONSUMER_REGISTERS>();
+        lac_wait_for_inputs(); /* the bias is one */
         lac_consume(call, args, stages, full, empty, &y_map);
     }
     if (LAC_CLUSTER > 1) lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */

@@ -35,6 +35,7 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
     int row[AHEAD];
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) row[i] = lac_row_ahead(args, ahead);
+    lac_wait_for_inputs();
     u32 slot = 0, parity = 1;
     for (;;) {
 #pragma unroll
@@ -60,7 +61,7 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
     }
 }
 
-extern "C" __global__ void __launch_bounds__(384, 1)
+extern "C" __global__ void __launch_bounds__(384, LAC_RESIDENT)
     lac_gather_block(const lac_gpu_call call, const lac_gather_args args, const __grid_constant__ lac_tensor_map x_map,
                      const __grid_constant__ lac_tensor_map y_map)
 {
@@ -68,11 +69,14 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     __shared__ __align__(8) u64 barriers[2 * LAC_STAGES];
     const u32 stages = lac_shared_address(memory), full = lac_shared_address(barriers), empty = full + 8 * LAC_STAGES;
     lac_barriers_begin(full, empty, 1);
+    lac_let_next_begin();
     if (threadIdx.x >= 256) {
-        lac_registers_fewer<56>();
+        lac_registers_fewer<LAC_PRODUCER_REGISTERS>();
+        if (threadIdx.x == 256) lac_prefetch_map(&x_map);
         if (threadIdx.x == 256) lac_produce(args, &x_map, stages, full, empty);
     } else {
-        lac_registers_more<224>();
+        lac_registers_more<LAC_CONSUMER_REGISTERS>();
+        lac_wait_for_inputs(); /* the bias is one */
         lac_consume(call, args, stages, full, empty, &y_map);
     }
 }

@@ -10,6 +10,9 @@ typedef struct __align__(64) lac_tensor_map {
     u64 opaque[16];
 } lac_tensor_map;
 
+/* Asks for the description, which the copies below would wait for. */
+__device__ __forceinline__ void lac_prefetch_map(const lac_tensor_map *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+
 /* Starts the copy of the box whose first element is (x, y), x along the matrix's rows, to the same place in every block of
  * `mask`, each of whose barriers is told. */
 __device__ __forceinline__ void lac_copy_tensor(u32 to, const lac_tensor_map *map, int x, int y, u32 barrier, u32 mask)

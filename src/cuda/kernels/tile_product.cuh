@@ -12,7 +12,7 @@
  * Thread to data: lane 4g + q of warp w of a warpgroup has sums [4j + 2h + e] of output 16w + 8h + g (of 64) and token
  * 8j + 2q + e. A warpgroup has LAC_BLOCKS blocks of 64 outputs x LAC_N tokens.
  *
- * Constants: LAC_ROWS of X a stage (32, 64), LAC_TILE_OUTPUTS (64, 128, 256), LAC_TILE_TOKENS, LAC_N (64, 128, 256), LAC_STAGES, LAC_CLUSTER (1, 2, 4),
+ * Constants: LAC_ROWS of X a stage (32, 64), LAC_TILE_OUTPUTS (64, 128, 256), LAC_TILE_TOKENS, LAC_N (64, 128, 192, 256), LAC_STAGES, LAC_RESIDENT (blocks of a multiprocessor: 1, 2), LAC_CLUSTER (1, 2, 4),
  * LAC_PAIRED (two row groups of up to 64 outputs each have a tile together: the rows of X that only the first reads come first, then
  * those that both read, then those that only the second reads; each warpgroup multiplies its own), LAC_STORES_Y (Y leaves by the copy engine, gather_store.cuh) and LAC_STAGING_PIECES,
  * LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PARTS (1: k is not split), LAC_MEETS (1: the
@@ -22,6 +22,7 @@
 #define LAC_CUDA_KERNELS_TILE_PRODUCT_CUH
 
 #define LAC_OPERAND LAC_X_DTYPE
+#include "chain.cuh"
 #include "cluster.cuh"
 #include "epilogue.cuh"
 #include "gather_arguments.h"
@@ -53,6 +54,11 @@
 /* Blocks of a launched cluster. */
 #define LAC_CLUSTER_BLOCKS (LAC_MEETS ? LAC_PARTS : LAC_CLUSTER)
 static_assert(!LAC_MEETS || LAC_CLUSTER == 1, "a cluster's blocks have neighbouring tiles, or parts of one");
+
+/* Registers of a thread that brings stages and of one that multiplies: 384 threads have 168 each to share or, two blocks on a
+ * multiprocessor, 80. Tiles of three times a power of two tokens have more addresses and fewer sums. */
+#define LAC_PRODUCER_REGISTERS (LAC_RESIDENT > 1 ? 48 : LAC_N == 192 ? 104 : 56)
+#define LAC_CONSUMER_REGISTERS (LAC_RESIDENT > 1 ? 96 : LAC_N == 192 ? 200 : 224)
 
 /* Y leaves in so many pieces a warpgroup; staging has room for one, two or three. */
 #define LAC_PIECES (LAC_BLOCKS * LAC_N / 64)
@@ -314,6 +320,14 @@ __device__ __forceinline__ void lac_tile_write(const lac_gpu_call &call, const l
 
 /* ---- consumers */
 
+/* The copy engine reads a matrix's description when it is first used: it had better come before. */
+__device__ __forceinline__ void lac_ask_for_map(const lac_gather_args &args, const lac_tensor_map *map)
+{
+#if LAC_STORES_Y
+    if (args.stores_y && (threadIdx.x & 127) == 0) lac_prefetch_map(map);
+#endif
+}
+
 /* The products of a stage, put into the tensor cores. `group` is this warpgroup's number. */
 __device__ __forceinline__ void lac_stage_products(float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 stage, int group)
 {
@@ -410,6 +424,7 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
 {
     u32 slot = 0, parity = 0;
     lac_item item, next;
+    lac_ask_for_map(args, y_map);
     int index = blockIdx.x / LAC_CLUSTER;
     bool more = lac_item_of(args, index, item);
     lac_outputs outputs, next_outputs;

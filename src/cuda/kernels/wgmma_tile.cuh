@@ -63,6 +63,23 @@ template <int turned> struct lac_wgmma_tile<128, turned> {
     }
 };
 
+template <int turned> struct lac_wgmma_tile<192, turned> {
+    static __device__ __forceinline__ void run(float (&d)[96], u64 a, u64 b)
+    {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n192k16." LAC_TILE_TYPES " {"
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+                     "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+                     "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+                     "}, %96, %97, p, 1, 1, 0, %98;\n}\n"
+                     : LAC_D16(0), LAC_D16(16), LAC_D16(32), LAC_D16(48), LAC_D16(64), LAC_D16(80)
+                     : "l"(a), "l"(b), "n"(turned));
+    }
+};
+
 template <int turned> struct lac_wgmma_tile<256, turned> {
     static __device__ __forceinline__ void run(float (&d)[128], u64 a, u64 b)
     {
@@ -106,6 +123,23 @@ template <int turned, int selector> struct lac_wgmma_sparse<128, turned, selecto
                      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
                      "}, %64, %65, %66, %67, p, 1, 1, 0, %68;\n}\n"
                      : LAC_D16(0), LAC_D16(16), LAC_D16(32), LAC_D16(48)
+                     : "l"(a), "l"(b), "r"(places), "n"(selector), "n"(turned));
+    }
+};
+
+template <int turned, int selector> struct lac_wgmma_sparse<192, turned, selector> {
+    static __device__ __forceinline__ void run(float (&d)[96], u64 a, u64 b, u32 places)
+    {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+                     "wgmma.mma_async.sp.sync.aligned.m64n192k32." LAC_TILE_TYPES " {"
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+                     "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+                     "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+                     "}, %96, %97, %98, %99, p, 1, 1, 0, %100;\n}\n"
+                     : LAC_D16(0), LAC_D16(16), LAC_D16(32), LAC_D16(48), LAC_D16(64), LAC_D16(80)
                      : "l"(a), "l"(b), "r"(places), "n"(selector), "n"(turned));
     }
 };
