@@ -283,13 +283,14 @@ def train(args):
     return 0 if gain < SAME else 3
 
 
-def calibrate(model, text, folder):
+def calibrate(model, text, folder, gradients):
     layers = collect.linear_layers(model)
     random = torch.Generator(DEVICE).manual_seed(7)
     batches = [text.batch(random, 16) for _ in range(16)]
     tensors = collect.collect_inputs(model, batches, loss_of, layers, 4096)
-    batches = [text.batch(random, 2) for _ in range(32)]
-    tensors.update(collect.collect_gradients(model, batches, loss_of, layers, len(batches)))
+    if gradients:
+        batches = [text.batch(random, 2) for _ in range(32)]
+        tensors.update(collect.collect_gradients(model, batches, loss_of, layers, len(batches)))
     path = os.path.join(folder, "calibration.safetensors")
     collect.write_safetensors(path, tensors)
     return path
@@ -302,7 +303,11 @@ def table(args):
     dense = text.held_out_loss(model)
     begin = time.time()
     folder = tempfile.TemporaryDirectory()
-    calibration = calibrate(model, text, folder.name)  # before the trainer, whose graph keeps the gradients' places
+    rows, known = table_cells.finished(args.csv, ("pruned_loss", "tuned_loss")) if args.resume else ([], set())
+    chosen = [cell for cell in table_cells.all_cells() if not args.only or cell.pattern in args.only]
+    chosen = table_cells.in_turn([cell for cell in chosen if (cell.pattern, cell.method, cell.permute) not in known])
+    # before the trainer, whose graph keeps the gradients' places
+    calibration = calibrate(model, text, folder.name, any(cell.method == "fisher" for cell in chosen))
     print("calibration: %.0f s" % (time.time() - begin), flush=True)
     state = {name: value.clone() for name, value in model.state_dict().items()}
     trainer = Trainer(model, text)
@@ -320,9 +325,6 @@ def table(args):
     trainer.run(rates, seed=3)
     longer = text.held_out_loss(model)  # what the same steps give without pruning
     put(None)
-    rows, known = table_cells.finished(args.csv, ("pruned_loss", "tuned_loss")) if args.resume else ([], set())
-    chosen = [cell for cell in table_cells.all_cells() if not args.only or cell.pattern in args.only]
-    chosen = table_cells.in_turn([cell for cell in chosen if (cell.pattern, cell.method, cell.permute) not in known])
     with folder, open(args.csv, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow("model,weights,family,zeros,pattern,method,permute,density,dense_loss,dense_tuned_loss,pruned_loss,tuned_loss,tuning_steps,commit,device".split(","))

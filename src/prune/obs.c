@@ -303,6 +303,7 @@ lac_status lac_prune_obs(const lac_prune_job *job, const lac_prune_options *opti
     if (status == LAC_STATUS_OK && !factored)
         status = factor_moments(options->calibration, options->damping, gpu, obs.threads, memory.u, memory.scratch);
     if (status == LAC_STATUS_OK && kept) kept->u = memory.u, factored = true;
+    obs.moments = options->calibration->moments;
     obs.w = memory.w, obs.u = memory.u, obs.scores = memory.scores, obs.scratch = memory.threads, obs.inverse = memory.inverse;
     if (status == LAC_STATUS_OK && obs.geometry.is_free) status = lac_obs_select_all(&obs);
     if (status == LAC_STATUS_OK) status = sweep(&obs, gpu, memory.changes);

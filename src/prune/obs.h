@@ -17,11 +17,12 @@ typedef struct lac_obs {
     int64_t n, k;
     lac_pattern pattern;
     lac_geometry geometry;
-    int threads;     /* 1 or more */
-    float *w;        /* [n][k]: as corrected so far */
-    const float *u;  /* [k][k]: upper triangle, u^T u = the inverse of the damped moments */
-    float *scores;   /* [n][widest group], or [n][k] when the distribution is free */
-    double *scratch; /* [threads][scratch_count] */
+    int threads;          /* 1 or more */
+    float *w;             /* [n][k]: as corrected so far */
+    const float *moments; /* [k][k]: of the inputs, not damped */
+    const float *u;       /* [k][k]: upper triangle, u^T u = the inverse of the damped moments */
+    float *scores;        /* [n][widest group], or [n][k] when the distribution is free */
+    double *scratch;      /* [threads][scratch_count] */
     int64_t scratch_count;
     double *inverse; /* [LAC_OBS_STEP_MOST][LAC_OBS_STEP_MOST]: of the step in hand */
     lac_mask *mask;
@@ -41,7 +42,7 @@ lac_status lac_obs_select_group(lac_obs *obs, int64_t first, int64_t count);
 /* Chooses what stays of the whole matrix, for free distributions; a row permutation goes to the mask. */
 lac_status lac_obs_select_all(lac_obs *obs);
 /* Chooses anew which of columns [first, first + count) stay, as many in each row group as the mask keeps there, given the weights as
- * they are now. Blocks stay as they were chosen. */
+ * they are now. Blocks whose width does not divide LAC_OBS_STEP_FREE stay as they were chosen. */
 void lac_obs_select_step(lac_obs *obs, int64_t first, int64_t count);
 
 #endif

@@ -3,8 +3,9 @@
  *
  * Element- and vector-wise groups of up to 32 inputs: every set where there are at most 70, else one input after the other, always the
  * cheapest, with weights and F brought up to date in between. Wider groups, blocks and V:N:M: each unit by its own cost, and then
- * the choice by score that lac_prune makes. Free distributions: so too, for how many inputs of each step of 32 a row group keeps;
- * which ones is decided one by one when the step is reached. Called by obs.c. */
+ * the choice by score that lac_prune makes. Free distributions: by score too, for how many inputs of each step of 32 a row group keeps;
+ * which ones is decided one by one when the step is reached. Their score is what a unit does to the outputs by itself, w_Q^T H_QQ w_Q with H
+ * the moments: by its cost, inputs that could stand in for each other would all seem cheap, and all go. Called by obs.c. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -199,14 +200,57 @@ static void select_joint(void *state, int thread, int64_t group)
     for (int64_t r = row; r < row + rows; r++) set_bits(s->obs->mask, row_of(s, r), s->first, s->count, ~dropped);
 }
 
+/* w_Q^T H_QQ w_Q over the rows of a group, Q the inputs from `first` on. */
+static double effect_of_block(const joint_state *s, int64_t row, int64_t rows, int64_t first, int64_t width)
+{
+    const lac_obs *obs = s->obs;
+    double sum = 0;
+    for (int64_t r = row; r < row + rows; r++) {
+        const float *w = obs->w + row_of(s, r) * obs->k + first;
+        for (int64_t i = 0; i < width; i++) {
+            const float *moments = obs->moments + (first + i) * obs->k + first;
+            double line = 0;
+            for (int64_t j = 0; j < width; j++) line += (double)moments[j] * (double)w[j];
+            sum += line * (double)w[i];
+        }
+    }
+    return sum;
+}
+
+/* As many blocks as stay now: those that do most to the outputs by themselves. */
+static void select_blocks(void *state, int thread, int64_t group)
+{
+    const joint_state *s = state;
+    const lac_geometry *g = &s->obs->geometry;
+    int64_t row = group * g->unit_n, rows = lac_geometry_rows(g, group), wide = g->unit_k;
+    int units = (int)((s->count + wide - 1) / wide), kept = 0;
+    double effect[LAC_OBS_JOINT_MOST];
+    uint64_t gone = gone_before(s, row, rows), stays = 0;
+    (void)thread;
+    for (int u = 0; u < units; u++) {
+        int64_t first = u * wide, width = lac_smaller(wide, s->count - first);
+        kept += lac_mask_test(s->obs->mask, row_of(s, row), s->first + first);
+        effect[u] = gone >> first & 1 ? -1 : effect_of_block(s, row, rows, s->first + first, width);
+    }
+    for (; kept > 0; kept--) {
+        int best = -1;
+        for (int u = 0; u < units; u++)
+            if (!(stays >> u * wide & 1) && (best < 0 || effect[u] > effect[best])) best = u;
+        stays |= ((UINT64_C(1) << wide) - 1) << best * wide;
+    }
+    for (int64_t r = row; r < row + rows; r++) set_bits(s->obs->mask, row_of(s, r), s->first, s->count, stays);
+}
+
 void lac_obs_select_step(lac_obs *obs, int64_t first, int64_t count)
 {
     double inverse[LAC_OBS_JOINT_MOST * LAC_OBS_JOINT_MOST];
-    if (obs->geometry.unit_k > 1 || count > LAC_OBS_JOINT_MOST) return;
+    int64_t unit_k = obs->geometry.unit_k;
+    if (count > LAC_OBS_JOINT_MOST || LAC_OBS_STEP_FREE % unit_k != 0) return;
     joint_state s = {
         .obs = obs, .perm = obs->mask->row_perm, .inverse = inverse, .first = first, .count = (int)count, .kept = -1};
-    lac_obs_inverse(obs, first, first, count, inverse);
-    lac_parallel_for_each(obs->geometry.row_groups, (int)lac_smaller(obs->threads, obs->geometry.row_groups), select_joint, &s);
+    if (unit_k == 1) lac_obs_inverse(obs, first, first, count, inverse);
+    lac_parallel_for_each(obs->geometry.row_groups, (int)lac_smaller(obs->threads, obs->geometry.row_groups),
+                          unit_k > 1 ? select_blocks : select_joint, &s);
 }
 
 static void select_jointly(lac_obs *obs, int64_t first, int count)
@@ -231,9 +275,24 @@ static void select_jointly(lac_obs *obs, int64_t first, int count)
 
 typedef struct score_state {
     const lac_obs *obs;
-    const double *factor;       /* [width][width]: L with L L^T = F of a unit; [width] when units have one input */
+    bool alone;                 /* what a unit does by itself, not what it costs after the others made up for it */
+    const double *factor;       /* [width][width]: L with L L^T = F of a unit, or H; [width] when units have one input */
     int64_t col, width, ld, to; /* columns of W; leading dimension and first column of the scores */
 } score_state;
+
+/* L^T w_Q: its squares add up to w_Q^T H_QQ w_Q. */
+static void score_row_alone(void *state, int thread, int64_t row)
+{
+    const score_state *s = state;
+    const float *w = s->obs->w + row * s->obs->k + s->col;
+    float *out = s->obs->scores + row * s->ld + s->to;
+    (void)thread;
+    for (int64_t i = 0; i < s->width; i++) {
+        double sum = 0;
+        for (int64_t p = i; p < s->width; p++) sum += s->factor[p * s->width + i] * (double)w[p];
+        out[i] = (float)sum;
+    }
+}
 
 /* L^-1 w_Q: its squares add up to the unit's cost. */
 static void score_row(void *state, int thread, int64_t row)
@@ -267,15 +326,26 @@ static void score_inputs(void *state, int thread, int64_t row)
     const float *w = s->obs->w + row * s->obs->k + s->col;
     float *out = s->obs->scores + row * s->ld;
     (void)thread;
-    for (int64_t c = 0; c < s->width; c++) out[c] = (float)(w[c] / s->factor[c]);
+    for (int64_t c = 0; c < s->width; c++) out[c] = (float)(s->alone ? w[c] * s->factor[c] : w[c] / s->factor[c]);
 }
 
-static void factor_unit(const lac_obs *obs, int64_t from, int64_t first, int64_t width, double *factor)
+/* F of a unit, or its moments. */
+static void unit_matrix(const lac_obs *obs, bool alone, int64_t from, int64_t first, int64_t width, double *out)
 {
-    lac_obs_inverse(obs, from, first, width, factor);
+    if (!alone) {
+        lac_obs_inverse(obs, from, first, width, out);
+        return;
+    }
+    for (int64_t i = 0; i < width; i++)
+        for (int64_t j = 0; j < width; j++) out[i * width + j] = (double)obs->moments[(first + i) * obs->k + first + j];
+}
+
+static void factor_unit(const lac_obs *obs, bool alone, int64_t from, int64_t first, int64_t width, double *factor)
+{
+    unit_matrix(obs, alone, from, first, width, factor);
     if (lac_linear_cholesky_small(factor, (int)width, (int)width)) return;
     /* Too near to singular: each input for itself. */
-    lac_obs_inverse(obs, from, first, width, factor);
+    unit_matrix(obs, alone, from, first, width, factor);
     for (int64_t i = 0; i < width; i++)
         for (int64_t j = 0; j <= i; j++) factor[i * width + j] = i == j ? sqrt(factor[i * width + i]) : 0;
 }
@@ -292,24 +362,28 @@ void lac_obs_rank_within(float *scores, const lac_mask *within, int64_t first, i
         }
 }
 
-/* Scores of all units in columns [first, first + count), with the inputs before `from` settled, and lac_prune's choice by
+/* Scores of all units in columns [first, first + count), with the inputs before `from` settled or each unit `alone`, and lac_prune's choice by
  * them. */
-static lac_status select_by_score(lac_obs *obs, int64_t from, int64_t first, int64_t count, lac_mask **out)
+static lac_status select_by_score(lac_obs *obs, bool alone, int64_t from, int64_t first, int64_t count, lac_mask **out)
 {
     int64_t unit_k = obs->geometry.unit_k;
     uint64_t bytes = (uint64_t)(unit_k == 1 ? count : unit_k * unit_k) * sizeof(double);
     double *factor = lac_allocate(bytes);
     if (!factor) return lac_fail_memory("the moments of a unit", bytes);
-    score_state s = {.obs = obs, .factor = factor, .col = first, .width = count, .ld = count};
+    score_state s = {.obs = obs, .alone = alone, .factor = factor, .col = first, .width = count, .ld = count};
     if (unit_k == 1) {
-        diagonal_roots(obs, from, first, count, factor);
+        if (alone)
+            for (int64_t c = 0; c < count; c++) factor[c] = sqrt((double)obs->moments[(first + c) * (obs->k + 1)]);
+        else
+            diagonal_roots(obs, from, first, count, factor);
         lac_parallel_for_each(obs->n, lac_parallel_threads_for(obs->threads, obs->n, obs->n * count), score_inputs, &s);
     } else {
         for (s.col = first; s.col < first + count; s.col += unit_k) {
             s.width = unit_k < first + count - s.col ? unit_k : first + count - s.col;
             s.to = s.col - first;
-            factor_unit(obs, from, s.col, s.width, factor);
-            lac_parallel_for_each(obs->n, lac_parallel_threads_for(obs->threads, obs->n, obs->n * s.width), score_row, &s);
+            factor_unit(obs, alone, from, s.col, s.width, factor);
+            lac_parallel_for_each(obs->n, lac_parallel_threads_for(obs->threads, obs->n, obs->n * s.width),
+                                  alone ? score_row_alone : score_row, &s);
         }
     }
     lac_release(factor);
@@ -333,7 +407,7 @@ lac_status lac_obs_select_group(lac_obs *obs, int64_t first, int64_t count)
         return LAC_STATUS_OK;
     }
     lac_mask *chosen = NULL;
-    lac_status status = select_by_score(obs, first, first, count, &chosen);
+    lac_status status = select_by_score(obs, obs->geometry.unit_k > 1, first, first, count, &chosen);
     if (status != LAC_STATUS_OK) return status;
     for (int64_t r = 0; r < obs->n; r++)
         for (int64_t c = 0; c < count; c++)
@@ -345,7 +419,7 @@ lac_status lac_obs_select_group(lac_obs *obs, int64_t first, int64_t count)
 lac_status lac_obs_select_all(lac_obs *obs)
 {
     lac_mask *chosen = NULL;
-    lac_status status = select_by_score(obs, 0, 0, obs->k, &chosen);
+    lac_status status = select_by_score(obs, true, 0, 0, obs->k, &chosen);
     if (status != LAC_STATUS_OK) return status;
     lac_mask_free(obs->mask);
     obs->mask = chosen;
