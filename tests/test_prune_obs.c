@@ -307,6 +307,38 @@ static void test_order_of_methods(void **state)
     free_layer(&l);
 }
 
+/* Half of the inputs are near copies of a few signals. Each of them alone costs next to nothing, since the others can stand in for it, and all of them together
+ * much: a free distribution that went by each unit's own price would let them all go, and lose to N:M, which cannot. */
+static void test_free_is_no_worse_than_groups(void **state)
+{
+    static const char *const pairs[][2] = {{"16:32", "50%"},           {"8:32", "25%"},           {"vw4:16:32", "vw4:50%"},
+                                           {"vw4:8:32", "vw4:25%"},    {"vw32:8:32", "vw32:25%"}, {"bw4x4:16:32", "bw4x4:50%"},
+                                           {"bw4x4:8:32", "bw4x4:25%"}};
+    enum { SIGNALS = 8, LAYERS = 3 };
+    (void)state;
+    for (int kind = 0; kind < 2; kind++) {
+        double sums[sizeof pairs / sizeof *pairs][2] = {{0}};
+        for (uint64_t seed = 90; seed < 90 + LAYERS; seed++) {
+            layer l = make_layer(seed, 64, 256, 1500);
+            for (int64_t s = 0; s < l.samples; s++)
+                for (int64_t c = l.k / 2; kind == 1 && c < l.k; c++)
+                    l.x[s * l.k + c] = l.x[s * l.k + c % SIGNALS] + 0.1f * l.x[s * l.k + c];
+            lac_calibration_free(l.calibration);
+            lac_matrix x = {.data = l.x, .dtype = LAC_DTYPE_F32, .rows = l.samples, .cols = l.k};
+            assert_ok(lac_calibration_create(l.k, &l.calibration));
+            assert_ok(lac_calibration_add(l.calibration, &x, 2));
+            for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+                for (int free_one = 0; free_one < 2; free_one++)
+                    sums[i][free_one] += error_of(&l, pairs[i][free_one], LAC_METHOD_OBS, 0, NULL) / LAYERS;
+            free_layer(&l);
+        }
+        for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+            print_message("%-11s %.4f  %-9s %.4f\n", pairs[i][0], sums[i][0], pairs[i][1], sums[i][1]);
+        for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+            assert_true(sums[i][1] <= (kind == 0 ? 1.05 : 1.2) * sums[i][0]);
+    }
+}
+
 static void test_threads_do_not_matter(void **state)
 {
     static const char *const patterns[] = {"2:4", "8:32", "vw8:4:16", "16:2:8", "25%"};
@@ -445,10 +477,15 @@ static void test_moments_from_elsewhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_product),          cmocka_unit_test(test_factor_and_inverse),
-        cmocka_unit_test(test_moments),          cmocka_unit_test(test_against_all_choices),
-        cmocka_unit_test(test_order_of_methods), cmocka_unit_test(test_threads_do_not_matter),
-        cmocka_unit_test(test_bad_calibration),  cmocka_unit_test(test_moments_from_elsewhere),
+        cmocka_unit_test(test_product),
+        cmocka_unit_test(test_factor_and_inverse),
+        cmocka_unit_test(test_moments),
+        cmocka_unit_test(test_against_all_choices),
+        cmocka_unit_test(test_order_of_methods),
+        cmocka_unit_test(test_free_is_no_worse_than_groups),
+        cmocka_unit_test(test_threads_do_not_matter),
+        cmocka_unit_test(test_bad_calibration),
+        cmocka_unit_test(test_moments_from_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 /* Columns that are corrected together, with the exact least-squares change of those that stay: a group, when it is no wider. */
 enum { LAC_OBS_STEP_MOST = 64, LAC_OBS_STEP_FREE = 32 };
 /* Groups up to this wide are selected with regard to how their weights stand in for each other. */
-enum { LAC_OBS_JOINT_MOST = 32 };
+enum { LAC_OBS_JOINT_MOST = 32, LAC_OBS_BLOCKS_MOST = 160 /* groups of blocks */ };
 
 typedef struct lac_obs {
     int64_t n, k;
@@ -42,7 +42,9 @@ lac_status lac_obs_select_group(lac_obs *obs, int64_t first, int64_t count);
 /* Chooses what stays of the whole matrix, for free distributions; a row permutation goes to the mask. */
 lac_status lac_obs_select_all(lac_obs *obs);
 /* Chooses anew which of columns [first, first + count) stay, as many in each row group as the mask keeps there, given the weights as
- * they are now. Blocks whose width does not divide LAC_OBS_STEP_FREE stay as they were chosen. */
+ * they are now. Nothing changes for blocks. */
 void lac_obs_select_step(lac_obs *obs, int64_t first, int64_t count);
+/* The same for blocks, where these columns are whole blocks and not too many; else these stay as they were chosen. */
+lac_status lac_obs_select_blocks(lac_obs *obs, int64_t first, int64_t count);
 
 #endif

@@ -200,57 +200,99 @@ static void select_joint(void *state, int thread, int64_t group)
     for (int64_t r = row; r < row + rows; r++) set_bits(s->obs->mask, row_of(s, r), s->first, s->count, ~dropped);
 }
 
-/* w_Q^T H_QQ w_Q over the rows of a group, Q the inputs from `first` on. */
-static double effect_of_block(const joint_state *s, int64_t row, int64_t rows, int64_t first, int64_t width)
+/* ---------------------------------------------------------------- block after block */
+
+/* sum over the rows of w_Q^T (F_QQ)^-1 w_Q, Q the `width` inputs from `first` on. */
+static double price_of_block(const double *inverse, const double *w, int count, int64_t rows, int first, int width)
 {
-    const lac_obs *obs = s->obs;
-    double sum = 0;
-    for (int64_t r = row; r < row + rows; r++) {
-        const float *w = obs->w + row_of(s, r) * obs->k + first;
-        for (int64_t i = 0; i < width; i++) {
-            const float *moments = obs->moments + (first + i) * obs->k + first;
-            double line = 0;
-            for (int64_t j = 0; j < width; j++) line += (double)moments[j] * (double)w[j];
-            sum += line * (double)w[i];
+    double factor[LAC_OBS_JOINT_MOST * LAC_OBS_JOINT_MOST], sum = 0;
+    for (int i = 0; i < width; i++)
+        for (int j = 0; j <= i; j++) factor[i * width + j] = inverse[(first + i) * count + first + j];
+    bool sound = lac_linear_cholesky_small(factor, width, width);
+    for (int64_t r = 0; r < rows; r++) {
+        const double *v = w + r * count + first;
+        double x[LAC_OBS_JOINT_MOST];
+        for (int i = 0; i < width; i++) {
+            x[i] = v[i];
+            for (int p = 0; sound && p < i; p++) x[i] -= factor[i * width + p] * x[p];
+            /* rounding left no factor: each input for itself */
+            x[i] /= sound ? factor[i * width + i] : sqrt(fabs(inverse[(first + i) * count + first + i]) + DBL_MIN);
+            sum += x[i] * x[i];
         }
     }
     return sum;
 }
 
-/* As many blocks as stay now: those that do most to the outputs by themselves. */
+/* Lets the cheapest block go, again and again, with weights and F brought up to date in between. */
 static void select_blocks(void *state, int thread, int64_t group)
 {
     const joint_state *s = state;
     const lac_geometry *g = &s->obs->geometry;
-    int64_t row = group * g->unit_n, rows = lac_geometry_rows(g, group), wide = g->unit_k;
-    int units = (int)((s->count + wide - 1) / wide), kept = 0;
-    double effect[LAC_OBS_JOINT_MOST];
-    uint64_t gone = gone_before(s, row, rows), stays = 0;
-    (void)thread;
-    for (int u = 0; u < units; u++) {
-        int64_t first = u * wide, width = lac_smaller(wide, s->count - first);
-        kept += lac_mask_test(s->obs->mask, row_of(s, row), s->first + first);
-        effect[u] = gone >> first & 1 ? -1 : effect_of_block(s, row, rows, s->first + first, width);
+    int64_t row = group * g->unit_n, rows = lac_geometry_rows(g, group);
+    int count = s->count, wide = (int)g->unit_k, units = (count + wide - 1) / wide, kept = s->kept;
+    double *inverse = s->obs->scratch + thread * s->obs->scratch_count, *w = inverse + count * count; /* [rows][count] */
+    uint64_t left = units < 64 ? (UINT64_C(1) << units) - 1 : UINT64_MAX, gone = 0;
+    memcpy(inverse, s->inverse, (size_t)(count * count) * sizeof *inverse);
+    for (int64_t r = 0; r < rows; r++)
+        for (int c = 0; c < count; c++) w[r * count + c] = s->obs->w[row_of(s, row + r) * s->obs->k + s->first + c];
+    if (kept < 0) {
+        kept = 0;
+        for (int u = 0; u < units; u++) kept += lac_mask_test(s->obs->mask, row_of(s, row), s->first + u * wide);
     }
-    for (; kept > 0; kept--) {
+    for (int u = 0; s->obs->within && u < units; u++) {
+        bool any = false;
+        for (int64_t r = row; r < row + rows; r++)
+            any = any || lac_mask_test(s->obs->within, row_of(s, r), s->first + u * wide);
+        if (!any) gone |= UINT64_C(1) << u;
+    }
+    for (int drops = units - kept; drops > 0; drops--) {
+        uint64_t choice = left & gone ? left & gone : left;
         int best = -1;
-        for (int u = 0; u < units; u++)
-            if (!(stays >> u * wide & 1) && (best < 0 || effect[u] > effect[best])) best = u;
-        stays |= ((UINT64_C(1) << wide) - 1) << best * wide;
+        double least = INFINITY;
+        for (int u = units - 1; u >= 0; u--) { /* the last among equals goes */
+            if (!(choice >> u & 1)) continue;
+            double price = price_of_block(inverse, w, count, rows, u * wide, u * wide + wide < count ? wide : count - u * wide);
+            if (price < least || best < 0) least = price, best = u;
+        }
+        left &= ~(UINT64_C(1) << best);
+        for (int c = best * wide; c < count && c < (best + 1) * wide; c++) {
+            double pivot = inverse[c * count + c];
+            if (!(pivot > 0)) continue; /* rounding: nothing is left to make up with */
+            for (int64_t r = 0; r < rows; r++) {
+                double factor = w[r * count + c] / pivot;
+                for (int j = 0; j < count; j++) w[r * count + j] -= factor * inverse[c * count + j];
+            }
+            for (int i = 0; i < count; i++) {
+                if (i == c || !((left >> i / wide & 1) || (i / wide == best && i > c))) continue;
+                double factor = inverse[i * count + c] / pivot;
+                for (int j = 0; j < count; j++) inverse[i * count + j] -= factor * inverse[c * count + j];
+            }
+        }
     }
-    for (int64_t r = row; r < row + rows; r++) set_bits(s->obs->mask, row_of(s, r), s->first, s->count, stays);
+    for (int64_t r = row; r < row + rows; r++) {
+        uint64_t *words = lac_mask_row_writable(s->obs->mask, row_of(s, r));
+        for (int c = 0; c < count; c++) {
+            int64_t at = s->first + c;
+            uint64_t bit = UINT64_C(1) << (at & 63);
+            words[at >> 6] = left >> c / wide & 1 ? words[at >> 6] | bit : words[at >> 6] & ~bit;
+        }
+    }
+}
+
+static bool blocks_are_joint(const lac_geometry *g, int64_t count)
+{
+    return g->unit_k > 1 && g->unit_k <= LAC_OBS_JOINT_MOST && count <= LAC_OBS_BLOCKS_MOST &&
+           (count + g->unit_k - 1) / g->unit_k <= 64;
 }
 
 void lac_obs_select_step(lac_obs *obs, int64_t first, int64_t count)
 {
     double inverse[LAC_OBS_JOINT_MOST * LAC_OBS_JOINT_MOST];
-    int64_t unit_k = obs->geometry.unit_k;
-    if (count > LAC_OBS_JOINT_MOST || LAC_OBS_STEP_FREE % unit_k != 0) return;
+    if (obs->geometry.unit_k > 1 || count > LAC_OBS_JOINT_MOST) return;
     joint_state s = {
         .obs = obs, .perm = obs->mask->row_perm, .inverse = inverse, .first = first, .count = (int)count, .kept = -1};
-    if (unit_k == 1) lac_obs_inverse(obs, first, first, count, inverse);
-    lac_parallel_for_each(obs->geometry.row_groups, (int)lac_smaller(obs->threads, obs->geometry.row_groups),
-                          unit_k > 1 ? select_blocks : select_joint, &s);
+    lac_obs_inverse(obs, first, first, count, inverse);
+    lac_parallel_for_each(obs->geometry.row_groups, (int)lac_smaller(obs->threads, obs->geometry.row_groups), select_joint, &s);
 }
 
 static void select_jointly(lac_obs *obs, int64_t first, int count)
@@ -269,6 +311,21 @@ static void select_jointly(lac_obs *obs, int64_t first, int count)
     int64_t tasks = obs->geometry.row_groups;
     int threads = lac_parallel_threads_for(obs->threads, tasks, obs->n * count);
     lac_parallel_for_each(tasks, threads, select_joint, &s);
+}
+
+/* `kept` blocks of a row group; negative: as many as the mask keeps now. */
+static lac_status select_blocks_jointly(lac_obs *obs, int64_t first, int count, int64_t kept)
+{
+    const lac_geometry *g = &obs->geometry;
+    uint64_t bytes = (uint64_t)count * (uint64_t)count * sizeof(double);
+    double *inverse = lac_allocate(bytes);
+    if (!inverse) return lac_fail_memory("the moments of a group", bytes);
+    joint_state s = {.obs = obs, .inverse = inverse, .first = first, .count = count, .kept = (int)kept};
+    lac_obs_inverse(obs, first, first, count, inverse);
+    lac_parallel_for_each(g->row_groups, lac_parallel_threads_for(obs->threads, g->row_groups, obs->n * count), select_blocks,
+                          &s);
+    lac_release(inverse);
+    return LAC_STATUS_OK;
 }
 
 /* ---------------------------------------------------------------- by score */
@@ -395,7 +452,7 @@ static lac_status select_by_score(lac_obs *obs, bool alone, int64_t from, int64_
 
 int64_t lac_obs_select_scratch(const lac_geometry *g)
 {
-    int64_t joint = LAC_OBS_JOINT_MOST * (LAC_OBS_JOINT_MOST + g->unit_n);
+    int64_t most = g->unit_k > 1 ? LAC_OBS_BLOCKS_MOST : LAC_OBS_JOINT_MOST, joint = most * (most + g->unit_n);
     return joint > g->unit_k ? joint : g->unit_k;
 }
 
@@ -406,8 +463,12 @@ lac_status lac_obs_select_group(lac_obs *obs, int64_t first, int64_t count)
         select_jointly(obs, first, (int)count);
         return LAC_STATUS_OK;
     }
+    if (blocks_are_joint(&obs->geometry, count)) {
+        int64_t units = (count + obs->geometry.unit_k - 1) / obs->geometry.unit_k;
+        return select_blocks_jointly(obs, first, (int)count, lac_smaller(obs->geometry.group_n, units));
+    }
     lac_mask *chosen = NULL;
-    lac_status status = select_by_score(obs, obs->geometry.unit_k > 1, first, first, count, &chosen);
+    lac_status status = select_by_score(obs, false, first, first, count, &chosen);
     if (status != LAC_STATUS_OK) return status;
     for (int64_t r = 0; r < obs->n; r++)
         for (int64_t c = 0; c < count; c++)
@@ -424,4 +485,10 @@ lac_status lac_obs_select_all(lac_obs *obs)
     lac_mask_free(obs->mask);
     obs->mask = chosen;
     return LAC_STATUS_OK;
+}
+
+lac_status lac_obs_select_blocks(lac_obs *obs, int64_t first, int64_t count)
+{
+    if (first % obs->geometry.unit_k != 0 || !blocks_are_joint(&obs->geometry, count)) return LAC_STATUS_OK;
+    return select_blocks_jointly(obs, first, (int)count, -1);
 }
