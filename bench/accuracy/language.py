@@ -1,6 +1,6 @@
 """language.py - a small language model, trained, pruned in every way, and tuned again: what each pattern and method costs.
 
-    language.py train --text FILE --model OUT.safetensors [--seconds 160] [--curve OUT.csv]
+    language.py train --text FILE --model OUT.safetensors [--seconds 160] [--curve OUT.csv] [--from IN.safetensors]
     language.py table --text FILE --model IN.safetensors --lacuna PROGRAM --csv OUT.csv [--steps 200] [--limit SECONDS] [--resume]
 
 A transformer over bytes, 2.4 million weights in 18 matrices. `table` collects inputs and gradients of every matrix from
@@ -31,8 +31,14 @@ WIDTH, LAYERS, HEADS, CONTEXT, BATCH = 256, 3, 4, 256, 64
 HELD_OUT = 100  # one block of text in so many
 BLOCK = 1 << 16
 FALL = 0.3  # of the training's steps, in which the rate falls
-SAME = 0.01  # converged: half of the steps would have cost less than this share of the loss
+SAME = 0.01  # converged: twice the steps bring less than this share of the loss
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def normed(x, norm):
+    """The norm in the type of x: left to itself, autocast would go through float32 and back, three times the bytes."""
+    with torch.autocast(DEVICE, enabled=False):
+        return functional.layer_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.bias.to(x.dtype), norm.eps)
 
 
 class Block(nn.Module):
@@ -45,12 +51,10 @@ class Block(nn.Module):
 
     def forward(self, x):
         batch, tokens, _ = x.shape
-        h = self.before_attention(x)
-        if torch.is_autocast_enabled():
-            h = h.to(torch.bfloat16)  # once, not again for each of the three
+        h = normed(x, self.before_attention)
         q, k, v = (part(h).view(batch, tokens, HEADS, -1).transpose(1, 2) for part in (self.query, self.key, self.value))
         x = x + self.output(functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape))
-        return x + self.down(functional.gelu(self.up(self.before_feed(x))))
+        return x + self.down(functional.gelu(self.up(normed(x, self.before_feed))))
 
 
 class Model(nn.Module):
@@ -66,9 +70,11 @@ class Model(nn.Module):
 
     def forward(self, x):
         h = self.bytes(x) + self.places.weight[: x.shape[1]]
+        if torch.is_autocast_enabled():
+            h = h.to(torch.bfloat16)
         for block in self.blocks:
             h = block(h)
-        return functional.linear(self.last(h), self.bytes.weight)
+        return functional.linear(normed(h, self.last), self.bytes.weight)
 
 
 def loss_of(model, text):
@@ -216,13 +222,24 @@ def load(model, path):
 
 
 class Curve:
-    """The losses along the training, as lines of a CSV file."""
+    """The losses along the training, as lines of a CSV file; a file that is there is continued, steps and seconds too."""
 
-    def __init__(self, path, trainer, every, commit):
-        self.trainer, self.every, self.begin = trainer, every, time.time()
-        self.end = ["%.7g" % SAME, commit, torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"]
-        self.file = open(path, "w", newline="") if path else None
-        self.write("run step seconds rate training_loss held_out_loss tolerance commit device".split())
+    HEAD = "run step seconds rate training_loss held_out_loss commit device".split()
+
+    def __init__(self, path, trainer, every, commit, further):
+        self.trainer, self.every = trainer, every
+        self.end = [commit, torch.cuda.get_device_name() if DEVICE == "cuda" else "cpu"]
+        rows = []
+        if further:
+            if not path or not os.path.exists(path):
+                raise SystemExit("language: --from needs the --curve of the training before, which says how long that was")
+            with open(path, newline="") as file:
+                rows = [row for row in csv.DictReader(file) if row["run"] != "half"]
+        self.steps = int(rows[-1]["step"]) if rows else 0
+        self.begin = time.time() - (float(rows[-1]["seconds"]) if rows else 0)
+        self.file = open(path, "a" if rows else "w", newline="") if path else None
+        if not rows:
+            self.write(self.HEAD)
 
     def write(self, row):
         if self.file:
@@ -244,43 +261,61 @@ class Curve:
         return last[1]
 
 
+def falling(rate, steps):
+    return [rate * (1 - (i + 1) / (steps + 1)) for i in range(steps)]
+
+
+def train_twice(curve, trainer, rate, steps):
+    """
+    The rate rises, stays, and falls to zero over the last FALL of the steps; and a second run of half as many, the same until its rate
+    falls. Returns the steps and the losses of both.
+    """
+    half = steps // 2
+    fall, warm = int(half * FALL), min(300, half // 5)
+    curve.run("both", 0, [rate * min(1, (i + 1) / warm) for i in range(half - fall)], 2, fresh=True)
+    kept = [value.clone() for value in trainer.moving()]
+    short = curve.run("half", half - fall, falling(rate, fall), 4)
+    with torch.no_grad():
+        for value, old in zip(trainer.moving(), kept):
+            value.copy_(old)
+    curve.run("whole", half - fall, [rate] * (half - fall), 5)
+    return half, short, 2 * half, curve.run("whole", 2 * (half - fall), falling(rate, 2 * fall), 6)
+
+
 def train(args):
     """
-    The rate rises, stays, and falls to zero over the last FALL of the steps. Any such run ends flat, so its own end says nothing
-    of convergence: a second run of half as many steps (the same until its rate falls) says what the second half was worth.
+    Any run whose rate falls to zero ends flat, so its own end says nothing of convergence. What says something is what more steps bring:
+    a run beside one of half as many steps, or, with --from, beside the run that it goes on from.
     """
     torch.manual_seed(1)
     text = Text(args.text)
     model = Model().to(DEVICE)
     trainer = Trainer(model, text, muon=True)
-    text.held_out_loss(model)
+    if args.source:
+        load(model, args.source)
+    before = text.held_out_loss(model)
     trainer.run([0.0] * 20, seed=1)
     float(trainer.loss_sum)
     begin = time.time()
     trainer.run([0.0] * 100, seed=1)
     float(trainer.loss_sum)  # waits for the device
-    half = max(20, int(args.seconds / 2 / ((time.time() - begin) / 100)))
-    fall = int(half * FALL)
-    warm = min(300, half // 5)
-    curve = Curve(args.curve, trainer, max(1, half // 25), args.commit)
-    falling = lambda steps: [args.rate * (1 - (i + 1) / (steps + 1)) for i in range(steps)]
-    curve.run("both", 0, [args.rate * min(1, (i + 1) / warm) for i in range(half - fall)], 2, fresh=True)
-    kept = [value.clone() for value in trainer.moving()]
-    short = curve.run("half", half - fall, falling(fall), 4)
-    with torch.no_grad():
-        for value, old in zip(trainer.moving(), kept):
-            value.copy_(old)
-    curve.run("whole", half - fall, [args.rate] * (half - fall), 5)
-    long = curve.run("whole", 2 * (half - fall), falling(2 * fall), 6)
+    steps = max(40, int(args.seconds / ((time.time() - begin) / 100)))
+    curve = Curve(args.curve, trainer, max(1, steps // 50), args.commit, args.source)
+    if args.source:
+        rates = [rate * min(1, (i + 1) / 300) for i, rate in enumerate(falling(args.rate, steps))]
+        few, short, many = curve.steps, before, curve.steps + steps
+        long = curve.run("further", few, rates, 8, fresh=True)
+    else:
+        few, short, many, long = train_twice(curve, trainer, args.rate, steps)
     with torch.no_grad():  # eleven bits are enough, and the file packs well
         for weight in model.parameters():
             weight.copy_(weight.half().float())
     collect.write_safetensors(args.model, dict(model.state_dict()))
-    gain = (short - long) / long
-    print("%d steps (%.1f times over the text), %.0f s with the run of half: %.4f bits per byte on text held out" %
-          (2 * half, 2.0 * half * BATCH * CONTEXT / len(text.training), time.time() - curve.begin, text.held_out_loss(model)))  # fmt: skip
-    print("%d steps: %.4f, %.2f%% more: %s" % (half, short, 100 * gain, "converged" if gain < SAME else "NOT converged"), flush=True)
-    return 0 if gain < SAME else 3
+    doubling = (short - long) / long / math.log2(many / few)
+    print("%d steps, %.1f times over the text, %.0f s: %.4f bits per byte on text held out" %
+          (many, many * BATCH * CONTEXT / len(text.training), time.time() - curve.begin, text.held_out_loss(model)))  # fmt: skip
+    print("%d steps: %.4f. Twice the steps bring %.2f%%: %s" % (few, short, 100 * doubling, "converged" if doubling < SAME else "NOT converged"), flush=True)
+    return 0 if doubling < SAME else 3
 
 
 def calibrate(model, text, folder, gradients):
@@ -358,7 +393,8 @@ def main():
     options.add_argument("what", choices=("train", "table"))
     options.add_argument("--text", required=True, metavar="FILE")
     options.add_argument("--model", required=True, metavar="FILE.safetensors")
-    options.add_argument("--seconds", type=float, default=160, help="how long to train; the run of half adds 15%%")
+    options.add_argument("--seconds", type=float, default=160, help="how long to train; a run of half as long, for comparison, adds 15%%")
+    options.add_argument("--from", dest="source", metavar="FILE.safetensors", help="go on with a trained model, by a rate that falls to zero")
     options.add_argument("--rate", type=float, default=4e-3, help="of training, at its highest")
     options.add_argument("--curve", metavar="FILE.csv", help="of the losses along the training")
     options.add_argument("--lacuna", default="lacuna", metavar="PROGRAM")

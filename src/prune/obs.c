@@ -138,6 +138,7 @@ static void correct_rows(void *state, int thread, int64_t task)
             change[j - s->block_first] = moved;
             w[j] = (float)target[c];
             if (moved == 0) continue;
+            obs->losses[r] += (double)moved * (double)moved; /* U H U^T is the identity: changes add up squared */
             for (int64_t l = j + 1; l < s->block_end; l++) w[l] -= moved * u[l];
         }
     }
@@ -186,6 +187,7 @@ static lac_status sweep(lac_obs *obs, lac_obs_device *gpu, float *changes)
     int64_t step = group > 0 && group <= LAC_OBS_STEP_MOST ? group : LAC_OBS_STEP_FREE;
     int64_t selected = g->is_free ? obs->k : 0; /* columns whose mask is known */
     lac_status status = gpu ? lac_obs_device_begin(gpu, obs->w) : LAC_STATUS_OK;
+    memset(obs->losses, 0, (size_t)obs->n * sizeof *obs->losses);
     for (int64_t first = 0, end; first < obs->k && status == LAC_STATUS_OK; first = end) {
         end = lac_smaller(first + span, obs->k);
         if (group > BLOCK) end = lac_smaller(end, (first / group + 1) * group);
@@ -209,6 +211,67 @@ static lac_status sweep(lac_obs *obs, lac_obs_device *gpu, float *changes)
         if (status == LAC_STATUS_OK) status = pass_on(obs, gpu, first, end, changes);
     }
     return status;
+}
+
+/* ---------------------------------------------------------------- free distributions */
+
+/* The best that was found of each row group so far. */
+typedef struct best_rows {
+    float *original, *w; /* [n][k] */
+    double *losses;      /* [n] */
+    lac_mask *mask;
+} best_rows;
+
+static double loss_of_rows(const double *losses, int64_t first, int64_t rows)
+{
+    double sum = 0;
+    for (int64_t r = first; r < first + rows; r++) sum += losses[r];
+    return sum;
+}
+
+/* Takes the row groups over that came out better; all or none where the groups of the two differ. */
+static void take_better(const lac_obs *obs, best_rows *best)
+{
+    bool whole = obs->pattern.family == LAC_FAMILY_SHUFFLED;
+    int64_t rows = whole ? obs->n : obs->geometry.unit_n;
+    for (int64_t first = 0; first < obs->n; first += rows) {
+        int64_t count = lac_smaller(rows, obs->n - first);
+        if (!(loss_of_rows(obs->losses, first, count) < loss_of_rows(best->losses, first, count))) continue;
+        memcpy(best->w + first * obs->k, obs->w + first * obs->k, (size_t)(count * obs->k) * sizeof *best->w);
+        memcpy(best->losses + first, obs->losses + first, (size_t)count * sizeof *best->losses);
+        memcpy(lac_mask_row_writable(best->mask, first), lac_mask_row(obs->mask, first),
+               (size_t)(count * obs->mask->words) * 8);
+        if (whole && obs->mask->row_perm)
+            memcpy(best->mask->row_perm, obs->mask->row_perm, (size_t)obs->n * sizeof *best->mask->row_perm);
+    }
+}
+
+static lac_status sweep_best(lac_obs *obs, lac_obs_device *gpu, float *changes, best_rows *best)
+{
+    bool shuffled = obs->pattern.family == LAC_FAMILY_SHUFFLED;
+    size_t bytes = (size_t)(obs->n * obs->k) * sizeof(float);
+    memcpy(best->original, obs->w, bytes);
+    for (int share = 0; share < LAC_OBS_SHARES; share++) {
+        /* Even shares know no order of rows, and nothing of an earlier step of a schedule. */
+        if (share == LAC_OBS_SHARE_EVEN && (shuffled || obs->within)) continue;
+        if (share > 0) memcpy(obs->w, best->original, bytes);
+        lac_status status = lac_obs_select_all(obs, (lac_obs_share)share);
+        if (status == LAC_STATUS_OK) status = sweep(obs, gpu, changes);
+        if (status != LAC_STATUS_OK) return status;
+        if (share > 0) {
+            take_better(obs, best);
+            continue;
+        }
+        best->mask = obs->mask;
+        obs->mask = NULL;
+        memcpy(best->w, obs->w, bytes);
+        memcpy(best->losses, obs->losses, (size_t)obs->n * sizeof *best->losses);
+    }
+    memcpy(obs->w, best->w, bytes);
+    lac_mask_free(obs->mask);
+    obs->mask = best->mask;
+    best->mask = NULL;
+    return LAC_STATUS_OK;
 }
 
 /* ---------------------------------------------------------------- the whole */
@@ -240,7 +303,8 @@ static lac_status check_range(const lac_obs *obs, lac_dtype dtype)
 /* The blocks of memory that a layer takes, allocated together so that one failure frees all. */
 typedef struct obs_memory {
     float *w, *u, *scores, *changes, *scratch;
-    double *threads, *inverse;
+    double *threads, *inverse, *losses;
+    best_rows best;
 } obs_memory;
 
 static void release(obs_memory *m)
@@ -252,6 +316,11 @@ static void release(obs_memory *m)
     lac_release(m->scratch);
     lac_release(m->threads);
     lac_release(m->inverse);
+    lac_release(m->losses);
+    lac_release(m->best.original);
+    lac_release(m->best.w);
+    lac_release(m->best.losses);
+    lac_mask_free(m->best.mask);
 }
 
 static lac_status reserve(const char *what, int64_t rows, int64_t cols, size_t element, void *out)
@@ -280,6 +349,11 @@ static lac_status reserve_all(const lac_obs *obs, obs_memory *m)
     if (status == LAC_STATUS_OK) status = reserve("scratch", obs->threads, obs->scratch_count, sizeof(double), &m->threads);
     if (status == LAC_STATUS_OK)
         status = reserve("the inverse of a step", LAC_OBS_STEP_MOST, LAC_OBS_STEP_MOST, sizeof(double), &m->inverse);
+    if (status == LAC_STATUS_OK) status = reserve("losses", g->n, 1, sizeof(double), &m->losses);
+    if (status != LAC_STATUS_OK || !g->is_free) return status;
+    status = reserve("the weights", g->n, g->k, sizeof(float), &m->best.original);
+    if (status == LAC_STATUS_OK) status = reserve("the weights", g->n, g->k, sizeof(float), &m->best.w);
+    if (status == LAC_STATUS_OK) status = reserve("losses", g->n, 1, sizeof(double), &m->best.losses);
     return status;
 }
 
@@ -307,8 +381,9 @@ lac_status lac_prune_obs(const lac_prune_job *job, const lac_prune_options *opti
     if (status == LAC_STATUS_OK && kept) kept->u = memory.u, factored = true;
     obs.moments = options->calibration->moments;
     obs.w = memory.w, obs.u = memory.u, obs.scores = memory.scores, obs.scratch = memory.threads, obs.inverse = memory.inverse;
-    if (status == LAC_STATUS_OK && obs.geometry.is_free) status = lac_obs_select_all(&obs);
-    if (status == LAC_STATUS_OK) status = sweep(&obs, gpu, memory.changes);
+    obs.losses = memory.losses;
+    if (status == LAC_STATUS_OK)
+        status = obs.geometry.is_free ? sweep_best(&obs, gpu, memory.changes, &memory.best) : sweep(&obs, gpu, memory.changes);
     lac_obs_device_close(gpu);
     if (status == LAC_STATUS_OK) status = check_range(&obs, corrected->dtype);
     if (status == LAC_STATUS_OK)

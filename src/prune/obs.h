@@ -25,6 +25,7 @@ typedef struct lac_obs {
     double *scratch;      /* [threads][scratch_count] */
     int64_t scratch_count;
     double *inverse; /* [LAC_OBS_STEP_MOST][LAC_OBS_STEP_MOST]: of the step in hand */
+    double *losses;  /* [n]: of a row, of the damped squared error of the outputs, so far */
     lac_mask *mask;
     const lac_mask *within; /* what may stay; the rest goes first. NULL: everything */
 } lac_obs;
@@ -39,8 +40,17 @@ void lac_obs_rank_within(float *scores, const lac_mask *within, int64_t first, i
 int64_t lac_obs_select_scratch(const lac_geometry *geometry);
 /* Chooses what stays of columns [first, first + count), a whole group, given the weights as they are now. */
 lac_status lac_obs_select_group(lac_obs *obs, int64_t first, int64_t count);
-/* Chooses what stays of the whole matrix, for free distributions; a row permutation goes to the mask. */
-lac_status lac_obs_select_all(lac_obs *obs);
+/* By what a free distribution is shared out among the steps of a row group. By cost, inputs that can stand in for each other all seem cheap, and may all go; by effect, as if
+ * nothing stood in for anything. Neither is always better, and neither is always better than even. */
+typedef enum lac_obs_share {
+    LAC_OBS_SHARE_EFFECT, /* what a unit does to the outputs by itself: w_Q^T H_QQ w_Q, H the moments */
+    LAC_OBS_SHARE_COST,   /* what it costs when it alone goes: w_Q^T (F_QQ)^-1 w_Q                      */
+    LAC_OBS_SHARE_EVEN,   /* the same everywhere                                                      */
+    LAC_OBS_SHARES
+} lac_obs_share;
+
+/* Chooses what stays of the whole matrix, for free distributions; a row permutation goes to the mask, where it is not by EVEN. */
+lac_status lac_obs_select_all(lac_obs *obs, lac_obs_share share);
 /* Chooses anew which of columns [first, first + count) stay, as many in each row group as the mask keeps there, given the weights as
  * they are now. Nothing changes for blocks. */
 void lac_obs_select_step(lac_obs *obs, int64_t first, int64_t count);

@@ -3,9 +3,8 @@
  *
  * Element- and vector-wise groups of up to 32 inputs: every set where there are at most 70, else one input after the other, always the
  * cheapest, with weights and F brought up to date in between. Wider groups, blocks and V:N:M: each unit by its own cost, and then
- * the choice by score that lac_prune makes. Free distributions: by score too, for how many inputs of each step of 32 a row group keeps;
- * which ones is decided one by one when the step is reached. Their score is what a unit does to the outputs by itself, w_Q^T H_QQ w_Q with H
- * the moments: by its cost, inputs that could stand in for each other would all seem cheap, and all go. Called by obs.c. */
+ * the choice by score that lac_prune makes. Blocks: one after the other, too. Free distributions: first how many inputs of each step a row group
+ * keeps, in one of three ways (lac_obs_share); which ones is decided one by one when the step is reached. Called by obs.c. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -477,10 +476,25 @@ lac_status lac_obs_select_group(lac_obs *obs, int64_t first, int64_t count)
     return LAC_STATUS_OK;
 }
 
-lac_status lac_obs_select_all(lac_obs *obs)
+/* The same share of every stretch of a row group: the first units of it, for now. */
+static lac_status select_evenly(const lac_obs *obs, lac_mask **out)
+{
+    const lac_geometry *g = &obs->geometry;
+    lac_status status = lac_mask_create(obs->n, obs->k, &obs->pattern, out);
+    for (int64_t u = 0; status == LAC_STATUS_OK && u < g->units; u++) {
+        if (g->selected * (u + 1) / g->units == g->selected * u / g->units) continue;
+        for (int64_t r = 0; r < obs->n; r++)
+            for (int64_t c = 0; c < lac_geometry_inputs(g, u); c++) lac_mask_set(*out, r, u * g->unit_k + c);
+    }
+    return status;
+}
+
+lac_status lac_obs_select_all(lac_obs *obs, lac_obs_share share)
 {
     lac_mask *chosen = NULL;
-    lac_status status = select_by_score(obs, true, 0, 0, obs->k, &chosen);
+    lac_status status = share == LAC_OBS_SHARE_EVEN
+                            ? select_evenly(obs, &chosen)
+                            : select_by_score(obs, share == LAC_OBS_SHARE_EFFECT, 0, 0, obs->k, &chosen);
     if (status != LAC_STATUS_OK) return status;
     lac_mask_free(obs->mask);
     obs->mask = chosen;
