@@ -22,7 +22,8 @@ static double half_at(const uint8_t *at)
 static int row_at(const lac_window_shape *s, const uint8_t *chunk, int group, int step, int slot)
 {
     uint16_t place;
-    memcpy(&place, chunk + group * ((s->chunk + 1) / 2) * 64 + step / 2 * 64 + slot * 4 + step % 2 * 2, sizeof place);
+    int at_once = !s->variant.mma && s->variant.planes == 1 ? 4 : 2, sets = (s->chunk + at_once - 1) / at_once;
+    memcpy(&place, chunk + ((group * sets + step / at_once) * 16 + slot) * at_once * 2 + step % at_once * 2, sizeof place);
     int unit = (int)(lac_window_row_bytes(s) / 16), row = place / unit;
     assert_int_equal(place % unit, row % 8);
     assert_true(row < s->window + s->zero_rows);

@@ -79,6 +79,7 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_WIDTH", s->width);
     lac_cuda_request_define(request, "LAC_VECTORS", s->vectors);
     lac_cuda_request_define(request, "LAC_CHUNK", s->chunk);
+    lac_cuda_request_define(request, "LAC_PLACES", lac_window_places(s));
     lac_cuda_request_define(request, "LAC_STAGES", s->stages);
     lac_cuda_request_define(request, "LAC_RING", s->ring);
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);

@@ -106,7 +106,9 @@ static double other_seconds(const lac_problem *problem, const lac_window_shape *
     double x_tiles = (double)s->token_tiles * (double)s->windows * (double)lac_window_x_tile(s);
     double tiles = (double)s->token_tiles * (double)s->output_tiles;
     double partial = s->parts > 1 ? 2 * tiles * s->parts * s->tokens * lac_window_tile_width(s) * 4.0 : 0.0;
-    return (x_bytes + x_tiles + partial) / (0.75 * rate) + 2e-6;
+    /* One plane of feature-major X is stored as it is loaded; else a block waits until it has the largest of each token. */
+    bool streams = s->variant.planes == 1 && problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR;
+    return ((x_bytes + x_tiles) / (streams ? 0.9 : 0.75) + partial / 0.75) / rate + 2e-6;
 }
 
 /* How much longer eight gathered rows take than eight that lie in different banks. A class of rows has an eighth of a window's

@@ -56,8 +56,13 @@ static inline int64_t lac_window_x_stage(const lac_window_shape *s)
 {
     return lac_window_x_tile(s) + s->zero_rows * lac_window_row_bytes(s);
 }
-/* Of W, a chunk: places of both warpgroups, then their matrices. */
-static inline int64_t lac_window_group_index(const lac_window_shape *s) { return (s->chunk + 1) / 2 * 64; }
+/* Of W, a chunk: places of both warpgroups, those of so many steps together, then their matrices. */
+static inline int lac_window_places(const lac_window_shape *s) { return !s->variant.mma && s->variant.planes == 1 ? 4 : 2; }
+static inline int64_t lac_window_group_index(const lac_window_shape *s)
+{
+    int places = lac_window_places(s);
+    return (s->chunk + places - 1) / places * places * LAC_WINDOW_SLOTS * 2;
+}
 static inline int64_t lac_window_index_bytes(const lac_window_shape *s)
 {
     return (2 * lac_window_group_index(s) + 127) / 128 * 128;

@@ -76,7 +76,8 @@ static int64_t list_inputs(const lac_weight *w, const lac_window_shape *s, int64
 static uint8_t *place_at(const lac_window_shape *s, uint8_t *tile, int group, int step, int slot)
 {
     uint8_t *chunk = tile + step / s->chunk * lac_window_w_chunk(s) + group * lac_window_group_index(s);
-    return chunk + step % s->chunk / 2 * 64 + slot * 4 + step % s->chunk % 2 * 2;
+    int places = lac_window_places(s), at = step % s->chunk;
+    return chunk + at / places * places * LAC_WINDOW_SLOTS * 2 + slot * places * 2 + at % places * 2;
 }
 
 /* Deals the inputs of one window out to the slots of vector `v` of the tile, and says where they lie. */

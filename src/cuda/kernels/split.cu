@@ -7,7 +7,9 @@
  * has conflicts. Blocks that run together read neighbours in memory. Bound by device memory: X once in, the pairs once out.
  *
  * With one plane the s of a token comes from its first 16 inputs, as far as it fits the window, so that most windows have the
- * same; a window that has another is noted.
+ * same; a window that has another is noted. Feature-major X then need not wait in registers: half a warp takes a row, a lane four of
+ * its tokens, and what has been loaded is scaled and stored at once, LAC_BATCH rows a turn, so that loads and stores of
+ * different warps overlap. The largest of each token is known in the end; a block with a token that does not fit begins anew.
  *
  * lo is multiplied by 2^LAC_LOW_SHIFT: 0, or 11 so that the lo of small elements keep their bits (window.cu undoes it).
  * Constants: LAC_WINDOW, LAC_TOKENS, LAC_UNIT, LAC_PLANES, LAC_LOW_SHIFT, LAC_THREADS, LAC_X_DTYPE, LAC_X_TOKEN_MAJOR,
@@ -201,6 +203,171 @@ __device__ __forceinline__ u32 lac_split_block(const lac_gpu_call &call, const l
     }
     return odd;
 }
+#elif LAC_PLANES == 1
+#define LAC_HALVES (LAC_THREADS / 16)      /* half warps: each takes a row, and one of the first inputs */
+#define LAC_ROWS (LAC_WINDOW / LAC_HALVES) /* of a half warp                                            */
+
+/* How many rows are loaded together: at the edges of X, where each element has a load of its own, two. */
+constexpr int lac_batch(bool whole, int most) { return !whole ? 2 : LAC_ROWS < most ? LAC_ROWS : most; }
+enum { LAC_BATCH = 8, LAC_BATCH_AGAIN = 4 }; /* at most; and where the block begins anew, for registers are short */
+
+/* Four neighbouring tokens of an input. `whole`: all inputs of the block's window and all its tokens are there, and one load may take four. */
+template <bool whole>
+__device__ __forceinline__ float4 lac_load_four(const lac_gpu_call &call, const lac_window_args &args, int token, int input)
+{
+    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (!whole && input >= args.k) return v;
+    const lac_x_element *row = (const lac_x_element *)call.x + lac_source(args, input) * call.ldx + token;
+    if (whole) {
+#if LAC_X_DTYPE == LAC_F32
+        asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(row));
+#else
+        u32 a, b;
+        asm volatile("ld.global.cs.v2.u32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "l"(row));
+        v = make_float4(lac_widen<LAC_X_DTYPE>((u16)a), lac_widen<LAC_X_DTYPE>((u16)(a >> 16)), lac_widen<LAC_X_DTYPE>((u16)b),
+                        lac_widen<LAC_X_DTYPE>((u16)(b >> 16)));
+#endif
+    } else {
+        if (token < call.m) v.x = lac_load_once(row);
+        if (token + 1 < call.m) v.y = lac_load_once(row + 1);
+        if (token + 2 < call.m) v.z = lac_load_once(row + 2);
+        if (token + 3 < call.m) v.w = lac_load_once(row + 3);
+    }
+    return v;
+}
+
+/* Magnitudes: the larger of `a`, which is one, and that of b, where NaN is none; and 0 for what is not finite. */
+__device__ __forceinline__ float4 lac_larger(float4 a, float4 b)
+{
+    return make_float4(fmaxf(a.x, fabsf(b.x)), fmaxf(a.y, fabsf(b.y)), fmaxf(a.z, fabsf(b.z)), fmaxf(a.w, fabsf(b.w)));
+}
+__device__ __forceinline__ float lac_finite(float v) { return fabsf(v) < __uint_as_float(0x7f800000u) ? fabsf(v) : 0.0f; }
+__device__ __forceinline__ float4 lac_finite(float4 v)
+{
+    return make_float4(lac_finite(v.x), lac_finite(v.y), lac_finite(v.z), lac_finite(v.w));
+}
+
+typedef float4 lac_parts[LAC_WARPS][16]; /* the largest of each warp: four tokens a lane */
+
+/* Notes this warp's largest, and those of all warps after that; magnitudes. */
+__device__ __forceinline__ void lac_put_largest(lac_parts &parts, float4 v)
+{
+    const int lane = threadIdx.x & 31;
+    v = lac_larger(v, make_float4(__shfl_xor_sync(0xffffffffu, v.x, 16), __shfl_xor_sync(0xffffffffu, v.y, 16),
+                                  __shfl_xor_sync(0xffffffffu, v.z, 16), __shfl_xor_sync(0xffffffffu, v.w, 16)));
+    __syncthreads(); /* nobody reads those of before */
+    if (lane < 16) parts[threadIdx.x >> 5][lane] = v;
+    __syncthreads();
+}
+__device__ __forceinline__ float4 lac_get_largest(const lac_parts &parts)
+{
+    float4 v = parts[0][threadIdx.x & 15];
+#pragma unroll
+    for (int i = 1; i < LAC_WARPS; i++) v = lac_larger(v, parts[i][threadIdx.x & 15]);
+    return v;
+}
+
+/* Two halves in a word. */
+__device__ __forceinline__ u32 lac_halves(float first, float second)
+{
+#if __CUDA_ARCH__ >= 800
+    u32 word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+#else
+    return (u32)lac_to_f16(second) << 16 | lac_to_f16(first);
+#endif
+}
+
+/* Four tokens of an input to their row: of the eight of two lanes the first lane stores the even ones, the second the odd ones. */
+__device__ __forceinline__ void lac_store_four(u8 *band, int input, float4 v, float4 multiplier)
+{
+    const int lane = threadIdx.x & 15;
+    const u32 even = lac_halves(v.x * multiplier.x, v.z * multiplier.z), odd = lac_halves(v.y * multiplier.y, v.w * multiplier.w);
+    const u32 other = __shfl_xor_sync(0xffffffffu, lane % 2 ? even : odd, 1);
+    *(uint2 *)(lac_piece(band, input, lane / 4 * 2 + lane % 2) + lane % 4 / 2 * 8) =
+        lane % 2 ? make_uint2(other, odd) : make_uint2(even, other);
+}
+
+/* Starts the loads of a thread's rows; the first is `input`. */
+template <bool whole, int batch>
+__device__ __forceinline__ void lac_load_batch(float4 (&value)[batch], const lac_gpu_call &call, const lac_window_args &args,
+                                               int token, int input)
+{
+#pragma unroll
+    for (int r = 0; r < batch; r++) value[r] = lac_load_four<whole>(call, args, token, input + r * LAC_HALVES);
+}
+
+/* Scales and stores this thread's part of the tile, of which the first batch has been loaded; the largest of its tokens, infinity
+ * included. */
+template <bool whole, int batch>
+__device__ __forceinline__ float4 lac_stream(float4 (&value)[batch], const lac_gpu_call &call, const lac_window_args &args,
+                                             int token, int input0, u8 *band, float4 multiplier)
+{
+    float4 largest = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    const int row = threadIdx.x >> 4;
+#pragma unroll 1
+    for (int first = 0; first < LAC_ROWS; first += batch) {
+        if (first > 0) lac_load_batch<whole>(value, call, args, token, input0 + row + first * LAC_HALVES);
+#pragma unroll
+        for (int r = 0; r < batch; r++) {
+            largest = lac_larger(largest, value[r]);
+            lac_store_four(band, row + (first + r) * LAC_HALVES, value[r], multiplier);
+        }
+    }
+    return largest;
+}
+
+/* The multipliers of this lane's tokens, and their factors for window.cu, by the largest of the window and of the first inputs. */
+__device__ __forceinline__ float4 lac_scale(const lac_window_args &args, float4 largest, const lac_parts &first, float *factors, u32 &odd)
+{
+    const float4 sample = lac_get_largest(first);
+    const float all[4] = {largest.x, largest.y, largest.z, largest.w}, samples[4] = {sample.x, sample.y, sample.z, sample.w};
+    float multiplier[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int shift = lac_shift_of(__float_as_uint(all[i]), __float_as_uint(samples[i]), odd);
+        multiplier[i] = lac_power(shift);
+        if (threadIdx.x < 16) factors[threadIdx.x * 4 + i] = lac_power(args.exponent - shift);
+    }
+    return make_float4(multiplier[0], multiplier[1], multiplier[2], multiplier[3]);
+}
+
+template <bool whole>
+__device__ __forceinline__ u32 lac_split_rows(const lac_gpu_call &call, const lac_window_args &args, int token, int input0, u8 *band,
+                                              float *factors, lac_parts &first, lac_parts &all)
+{
+    const int row = threadIdx.x >> 4;
+    const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f), mine = lac_load_four<whole>(call, args, token, row);
+    float4 value[lac_batch(whole, LAC_BATCH)], again[lac_batch(whole, LAC_BATCH_AGAIN)];
+    u32 odd = 0;
+    lac_load_batch<whole>(value, call, args, token, input0 + row);
+    lac_put_largest(first, lac_finite(mine));
+    lac_put_largest(all, lac_stream<whole>(value, call, args, token, input0, band, lac_scale(args, none, first, factors, odd)));
+    lac_scale(args, lac_get_largest(all), first, factors, odd);
+    if (!__syncthreads_or(odd)) return 0;
+    odd = 0;
+    float4 largest = none;
+#pragma unroll(lac_batch(whole, LAC_BATCH_AGAIN))
+    for (int r = 0; r < LAC_ROWS; r++)
+        largest = lac_larger(largest, lac_finite(lac_load_four<whole>(call, args, token, input0 + row + r * LAC_HALVES)));
+    lac_put_largest(all, largest);
+    const float4 own = lac_scale(args, lac_get_largest(all), first, factors, odd);
+    lac_load_batch<whole>(again, call, args, token, input0 + row);
+    lac_stream<whole>(again, call, args, token, input0, band, own);
+    return __syncthreads_or(odd);
+}
+
+__device__ __forceinline__ u32 lac_split_block(const lac_gpu_call &call, const lac_window_args &args, int token0, int input0,
+                                               u8 *band, float *factors)
+{
+    __shared__ lac_parts first, all; /* the largest of the first inputs and of the window */
+    const bool aligned = ((u64)call.x & (4 * sizeof(lac_x_element) - 1)) == 0 && (call.ldx & 3) == 0;
+    const int token = token0 + (threadIdx.x & 15) * 4;
+    if (aligned && token0 + 64 <= call.m && input0 + LAC_WINDOW <= args.k) 
+        return lac_split_rows<true>(call, args, token, input0, band, factors, first, all);
+    return lac_split_rows<false>(call, args, token, input0, band, factors, first, all);
+}
 #else
 #define LAC_ROWS (LAC_WINDOW / LAC_WARPS) /* of a warp */
 #define LAC_SAMPLES (LAC_FIRST / LAC_WARPS)
@@ -274,8 +441,16 @@ __device__ __forceinline__ u32 lac_split_block(const lac_gpu_call &call, const l
 }
 #endif
 
-/* Three blocks a multiprocessor; pairs, and any before sm_90, would lack a few registers. */
-extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_PLANES == 2 || __CUDA_ARCH__ < 900 ? 2 : 3) lac_split(lac_gpu_call call, lac_window_args args)
+/* Blocks of a multiprocessor, as registers allow. */
+#if LAC_PLANES == 2
+#define LAC_BLOCKS 2
+#elif LAC_X_TOKEN_MAJOR
+#define LAC_BLOCKS (__CUDA_ARCH__ < 900 ? 2 : 3)
+#else
+#define LAC_BLOCKS (LAC_EARLY ? LAC_WINDOW == 256 ? 4 : 3 : 2)
+#endif
+
+extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS) lac_split(lac_gpu_call call, lac_window_args args)
 {
 #if LAC_EARLY
     asm volatile("griddepcontrol.launch_dependents;");

@@ -15,8 +15,8 @@
  * ordinary way, times the factor of the token and the window (the tensor cores' own accumulator truncates). With one plane
  * and factors that are the same in all windows of a token, everything stays in the tensor cores' sums until the end.
  *
- * A chunk of W: [warpgroup][pair of steps][16 slots] words, where the inputs lie (in 16-byte units, swizzle included) in the
- * low half for the first step and the high half for the second, padded to 128 bytes; then [warpgroup][step][plane] matrices
+ * A chunk of W: [warpgroup][LAC_PLACES steps][16 slots][step] halves, where the inputs lie (in 16-byte units, swizzle included), so
+ * that a lane reads its places of two or four steps at once, padded to 128 bytes; then [warpgroup][step][plane] matrices
  * of LAC_WIDTH outputs x 16 inputs in core matrices of 8 x 16 bytes.
  *
  * Products: with two planes x w = xhi whi + xhi wlo + xlo whi; with one, xhi whi. Where X or W is not finite, a
@@ -24,7 +24,7 @@
  * they are 2^LAC_LOW_SHIFT times too large.
  *
  * Constants: LAC_TOKENS (64), LAC_WINDOW inputs, LAC_STEPS steps of 16 slots a window, LAC_WIDTH (8, 16, 24, 32), LAC_VECTORS,
- * LAC_CHUNK (divides LAC_VECTORS * LAC_STEPS), LAC_RING, LAC_STAGES, LAC_PLANES, LAC_LOW_SHIFT, LAC_UNIT, LAC_ZERO_ROWS,
+ * LAC_CHUNK (divides LAC_VECTORS * LAC_STEPS), LAC_PLACES (2, 4), LAC_RING, LAC_STAGES, LAC_PLANES, LAC_LOW_SHIFT, LAC_UNIT, LAC_ZERO_ROWS,
  * LAC_PARTS (1: k is not split), LAC_EARLY (1: started before split.cu has ended), and those of
  * epilogue.cuh. Bottleneck: shared memory (gathered X, W once per 64 tokens, the copies). */
 #define LAC_OPERAND 2
@@ -72,7 +72,7 @@ struct lac_shared { /* shared addresses */
 struct lac_reader {
     lac_cursor<LAC_STAGES> x; /* the window that is multiplied                        */
     lac_cursor<LAC_RING> w;   /* the chunk that is multiplied                         */
-    u32 places, next_places;  /* of the pair of steps that is fetched, of the next one */
+    u32 places[LAC_PLACES / 2], next_places[LAC_PLACES / 2]; /* of the steps that are fetched, of the next ones */
 };
 
 /* This warp has read its last of a buffer: says so to the thread that copies into it. */
@@ -85,38 +85,43 @@ __device__ __forceinline__ void lac_release(u32 barrier)
     lac_barrier_arrive(barrier);
 }
 
-__device__ __forceinline__ constexpr bool lac_pair_begins(int step) { return step % LAC_TURN % LAC_CHUNK % 2 == 0; }
-/* The first step of the pair after that of `step`. */
-__device__ __forceinline__ constexpr int lac_next_pair(int step)
+/* The number of a step among those whose places are read at once; these begin anew with each chunk. */
+__device__ __forceinline__ constexpr int lac_place_of(int step) { return step % LAC_TURN % LAC_CHUNK % LAC_PLACES; }
+/* The first step of those after the ones that `step` is among. */
+__device__ __forceinline__ constexpr int lac_next_places(int step)
 {
-    const int in = step % LAC_CHUNK, next = in - in % 2 + 2;
+    const int in = step % LAC_CHUNK, next = in - in % LAC_PLACES + LAC_PLACES;
     return step - in + (next < LAC_CHUNK ? next : LAC_CHUNK);
 }
 
-/* Reads the places of the pair of steps that begins with `step`, when its chunk is there. `now` is the step that is multiplied;
- * steps of the next window count on. */
+/* Reads the places of LAC_PLACES steps from `step` on, when their chunk is there. `now` is the step that is multiplied; steps of the
+ * next window count on. */
 __device__ __forceinline__ void lac_locate(lac_reader &reader, const lac_shared &shared, const lac_view &view, int now, int step)
 {
     const lac_cursor<LAC_RING> w = reader.w.after(step / LAC_CHUNK - now / LAC_CHUNK);
     if (step % LAC_CHUNK == 0) lac_barrier_wait(shared.w_full(w.slot), w.parity);
-    asm volatile("ld.shared.u32 %0, [%1];"
-                 : "=r"(reader.next_places)
-                 : "r"(shared.chunk(w.slot) + view.index + step % LAC_CHUNK / 2 * 64));
+    const u32 from = shared.chunk(w.slot) + view.index + step % LAC_CHUNK * 32;
+#if LAC_PLACES == 4
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(reader.next_places[0]), "=r"(reader.next_places[1]) : "r"(from));
+#else
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(reader.next_places[0]) : "r"(from));
+#endif
 }
 
-/* Starts the loads of a step's fragment, and of the places of the pair after it (`more`: also when that is in a later window). */
+/* Starts the loads of a step's fragment, and of the next places (`more`: also when these are in a later window). */
 __device__ __forceinline__ void lac_fetch(lac_fragment &f, lac_reader &reader, const lac_shared &shared, const lac_view &view,
                                           int now, int step, bool more)
 {
     const lac_cursor<LAC_STAGES> x = reader.x.after(step / LAC_TURN);
-    const int next = lac_next_pair(step);
+    const int next = lac_next_places(step), at = lac_place_of(step);
     if (step % LAC_TURN == 0) lac_barrier_wait(shared.x_full(x.slot), x.parity);
-    if (lac_pair_begins(step)) {
-        reader.places = reader.next_places;
+    if (at == 0) {
+#pragma unroll
+        for (int i = 0; i < LAC_PLACES / 2; i++) reader.places[i] = reader.next_places[i];
         if (next % LAC_TURN != 0 || more) lac_locate(reader, shared, view, now, next);
     }
-    const bool second = !lac_pair_begins(step);
-    const u32 row = lac_row_address(view, shared.stage(x.slot), second ? reader.places >> 16 : reader.places & 0xffffu);
+    const u32 two = reader.places[at / 2];
+    const u32 row = lac_row_address(view, shared.stage(x.slot), at % 2 ? two >> 16 : two & 0xffffu);
     lac_load_turned<0>(f.plane[0], row);
 #if LAC_PLANES == 2
     lac_load_turned<LAC_X_PLANE>(f.plane[1], row);
@@ -342,15 +347,15 @@ __device__ __forceinline__ bool lac_block_odd(const lac_window_args &args)
     return __any_sync(0xffffffffu, odd);
 }
 
-/* The two warpgroups wait for each other. */
-__device__ __forceinline__ void lac_computers() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
+/* The warps of a warpgroup wait for each other. */
+__device__ __forceinline__ void lac_warpgroup(int group) { asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory"); }
 
-/* Starts the copy of what the end of a tile wants to know of its outputs, when nobody reads that of the tile before. */
-__device__ __forceinline__ void lac_copy_notes(const lac_window_args &args, int output_tile, u32 to)
+/* Starts the copy of what the end of a tile wants to know of a warpgroup's outputs, when nobody reads that of the tile before. */
+__device__ __forceinline__ void lac_copy_notes(const lac_window_args &args, int output_tile, int group, u32 to)
 {
     enum { BYTES = LAC_TILE_WIDTH * 4 };
-    lac_computers();
-    for (int at = threadIdx.x * 16; at < BYTES; at += 256 * 16) {
+    lac_warpgroup(group);
+    for (int at = group * (BYTES / 2) + (threadIdx.x & 127) * 16; at < (group + 1) * (BYTES / 2); at += 128 * 16) {
         lac_copy_16<0>(to + at, (const u8 *)(args.output + (i64)output_tile * LAC_TILE_WIDTH) + at);
         lac_copy_16<0>(to + BYTES + at, (const u8 *)(args.factor + (i64)output_tile * LAC_TILE_WIDTH) + at);
     }
@@ -370,7 +375,7 @@ __device__ __forceinline__ void lac_compute(const lac_gpu_call &call, const lac_
     lac_reader reader = {};
     for (int index = blockIdx.x; index < lac_item_count(args); index += gridDim.x) {
         const lac_item item = lac_item_of(args, index);
-        lac_copy_notes(args, item.output_tile, shared.x + LAC_NOTES);
+        lac_copy_notes(args, item.output_tile, group, shared.x + LAC_NOTES);
         float total[LAC_VECTORS][LAC_BANDS][LAC_SUMS];
 #pragma unroll
         for (int v = 0; v < LAC_VECTORS; v++)
@@ -388,7 +393,7 @@ __device__ __forceinline__ void lac_compute(const lac_gpu_call &call, const lac_
         if (way == LAC_CHAINED) lac_consume(total, view, item.end - item.begin, shared, reader);
 #endif
         lac_copy_wait<0>();
-        lac_computers();
+        lac_warpgroup(group);
         lac_tile_finish(call, args, item, notes, (const float *)(notes + LAC_TILE_WIDTH), total);
     }
 }

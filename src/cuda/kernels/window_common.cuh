@@ -10,7 +10,8 @@
 #define LAC_TILE_WIDTH (2 * LAC_VECTORS * LAC_WIDTH)
 #define LAC_TURN (LAC_VECTORS * LAC_STEPS) /* steps of a warpgroup in a window */
 #define LAC_CHUNKS (LAC_TURN / LAC_CHUNK)
-#define LAC_INDEX ((2 * ((LAC_CHUNK + 1) / 2) * 64 + 127) / 128 * 128)
+#define LAC_GROUP_INDEX ((LAC_CHUNK + LAC_PLACES - 1) / LAC_PLACES * LAC_PLACES * 32)
+#define LAC_INDEX ((2 * LAC_GROUP_INDEX + 127) / 128 * 128)
 #define LAC_MATRIX (LAC_WIDTH * 32)
 #define LAC_W_CHUNK (LAC_INDEX + 2 * LAC_CHUNK * LAC_PLANES * LAC_MATRIX)
 #define LAC_W_TILE (LAC_CHUNKS * LAC_W_CHUNK)
@@ -86,7 +87,7 @@ __device__ __forceinline__ lac_view lac_view_of(int group)
     const int thread = threadIdx.x;
     lac_view view;
     view.lane = ((thread >> 5 & 3) * 2 + (thread >> 3 & 1)) * 16;
-    view.index = group * ((LAC_CHUNK + 1) / 2) * 64 + ((thread >> 4 & 1) * 8 + (thread & 7)) * 4;
+    view.index = group * LAC_GROUP_INDEX + ((thread >> 4 & 1) * 8 + (thread & 7)) * (2 * LAC_PLACES);
     view.matrices = LAC_INDEX + group * LAC_CHUNK * LAC_PLANES * LAC_MATRIX;
     return view;
 }
@@ -101,7 +102,7 @@ __device__ __forceinline__ u32 lac_row_address(const lac_view &view, u32 stage, 
 __device__ __forceinline__ u32 lac_place(const lac_view &view, u32 chunk, int step)
 {
     u32 place;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(place) : "r"(chunk + view.index + step / 2 * 64 + step % 2 * 2));
+    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(place) : "r"(chunk + view.index + step / LAC_PLACES * (LAC_PLACES * 32) + step % LAC_PLACES * 2));
     return place;
 }
 
