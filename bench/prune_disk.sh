@@ -9,7 +9,7 @@ layers=$3
 csv=$4
 model=$folder/prune_disk_$layers.safetensors
 out=$folder/prune_disk_out.safetensors
-commit=$(git -C "$(dirname "$0")" rev-parse --short=12 HEAD)
+commit=${LAC_COMMIT:-$(git -C "$(dirname "$0")" rev-parse --short=12 HEAD)}
 machine="$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1); $(nproc) cores; $(df --output=source,fstype "$folder" | tail -1 | tr -s ' ')"
 
 [ -e "$model" ] || python3 - "$model" "$layers" <<'P'

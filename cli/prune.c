@@ -473,7 +473,8 @@ const cli_command cli_command_prune = {
     .summary = "prune a checkpoint to a pattern and store it compressed",
     .description =
         "Keeps the best weights that the pattern allows in every floating-point matrix of IN and writes them compressed to "
-        "OUT, beside a copy of all other tensors. Only one tensor is in memory at a time, so IN may be larger than that.\n\n"
+        "OUT, beside a copy of all other tensors. One or two tensors are in memory at a time, so IN may be larger than "
+        "that.\n\n"
         "The best are the largest, or with --method and --calibration those that the layer's outputs need most over samples of "
         "its "
         "inputs; 'output error' is what these outputs lose, as a share of their energy.\n\n"

@@ -508,7 +508,7 @@ typedef struct lac_checkpoint_options {
     size_t producer_count;
 } lac_checkpoint_options;
 
-/* Prunes a checkpoint into a container, one tensor in memory at a time; what it does not prune is copied. */
+/* Prunes a checkpoint into a container, one tensor at a time, while the one before is written; what it does not prune is copied. */
 LAC_API lac_status lac_checkpoint_prune(const char *in, const char *out, const lac_checkpoint_options *options);
 
 /* ---------------------------------------------------------------- devices */

@@ -1,10 +1,11 @@
 """report.py - the accuracy tables for people, and whether the orders that the papers report hold: accuracy.md of the CSV files.
 
-    report.py --language accuracy_language.csv --sentences accuracy_sentences.csv [--columns accuracy_language_columns.csv] --out accuracy.md
+    report.py --language accuracy_language.csv --training accuracy_training.csv --sentences accuracy_sentences.csv --out accuracy.md
 """
 
 import argparse
 import csv
+import math
 
 import cells
 
@@ -53,7 +54,7 @@ def show(values, form):
 
 def ordered_pairs():
     """{claim: [(better, worse)]}, each side (family, zeros, method, permute)."""
-    claims = {name: [] for name in ("finer units are better", "larger M is better", "free beats N:M by magnitude and wanda, 50 and 75%", "free beats N:M by obs and fisher, 50 and 75%",
+    claims = {name: [] for name in ("finer units are better", "larger M is better", "free beats N:M by magnitude and wanda, 50 and 75%", "free beats N:M by obs, 50 and 75%", "free beats N:M by fisher, 50 and 75%",
                                     "free beats N:M, 90%", "shuffled rows beat rows in order",
                                     "permuting rows helps", "permuting columns helps", "wanda beats magnitude", "obs beats magnitude", "obs beats wanda",
                                     "fisher beats magnitude")}  # fmt: skip
@@ -67,7 +68,7 @@ def ordered_pairs():
                 claims["finer units are better"] += [(side(a), side(b)) for a, b in zip(chain, chain[1:])]
             sizes = [name for name in ("EW M=40", "EW M=20", "EW M=10", "EW M=32", "EW M=16", "EW M=8", "EW M=4") if name in known]
             claims["larger M is better"] += [(side(a), side(b)) for a, b in zip(sizes, sizes[1:])]
-            claim = "free beats N:M, 90%" if zeros == "90%" else "free beats N:M by %s, 50 and 75%%" % ("magnitude and wanda" if method in ("magnitude", "wanda") else "obs and fisher")
+            claim = "free beats N:M, 90%" if zeros == "90%" else "free beats N:M by %s, 50 and 75%%" % ("magnitude and wanda" if method in ("magnitude", "wanda") else method)
             claims[claim] += [(side("EW free"), side(widest))]
             claims[claim] += [(side(name + " free"), side(name)) for name in ("VW4", "VW32", "VW64", "BW4x4")]
             claims["shuffled rows beat rows in order"] += [(side("Shfl-BW %d" % n), side("VW%d free" % n)) for n in (32, 64)]
@@ -120,35 +121,37 @@ def orders_of_sentences(table):
     return out
 
 
-def columns_table(table):
-    out = ["", "| zeros | pattern | method | in order | columns permuted |", "|---|---|---|---:|---:|"]
-    for row in sorted(table.rows, key=lambda r: (r["zeros"], r["pattern"], r["method"])):
-        if row["permute"] == "columns":
-            say = lambda permute: show([table.value(row["family"], row["zeros"], row["method"], permute, c) for c in ("pruned_loss", "tuned_loss")], "%.3f")
-            out.append("| %s | `%s` | %s | %s | %s |" % (row["zeros"], row["pattern"], row["method"], say(""), say("columns")))
-    return out
+def trained(path):
+    """How the language model was trained, and what more steps brought."""
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    ends = [(run, [row for row in rows if row["run"] == run]) for run in ("half", "whole", "further")]
+    ends = [(int(found[-1]["step"]), float(found[-1]["held_out_loss"]), float(found[-1]["seconds"])) for _, found in ends if found]
+    out = ["Held-out loss at the end of runs of so many steps, each with a rate that falls to zero (`accuracy_training.csv` has the whole curve):", "",
+           "| steps | bits per byte | what twice the steps brought |", "|---:|---:|---:|"]  # fmt: skip
+    for i, (steps, loss, _) in enumerate(ends):
+        brought = (ends[i - 1][1] - loss) / loss / math.log2(steps / ends[i - 1][0]) if i else None
+        out.append("| %d | %.3f | %s |" % (steps, loss, "%.2f%%" % (100 * brought) if i else ""))
+    return out + ["", "Trained for %.0f s in all. Further training brings %s." % (ends[-1][2], "less than 1% for twice the steps" if brought < 0.01 else "still more than 1% for twice the steps")]
 
 
 def main():
     options = argparse.ArgumentParser(description="The accuracy tables for people.")
     options.add_argument("--language", required=True, metavar="CSV")
     options.add_argument("--sentences", required=True, metavar="CSV")
-    options.add_argument("--columns", metavar="CSV")
+    options.add_argument("--training", required=True, metavar="CSV")
     options.add_argument("--out", required=True, metavar="FILE.md")
     args = options.parse_args()
     language, sentences = Table(args.language, -1), Table(args.sentences, 1)
     first = language.rows[0]
-    text = ["# What a pattern costs a model", "", "Made by `bench/accuracy/report.py` of `accuracy_language.csv` and `accuracy_sentences.csv`; `docs/pruning.md` reads it.", ""]
+    text = ["# What a pattern costs a model", "", "Made by `bench/accuracy/report.py` of `accuracy_language.csv`, `accuracy_training.csv` and `accuracy_sentences.csv`; `docs/pruning.md` reads it.", ""]
     text += ["## A small language model", "",
              "Bits per byte on text held out, after pruning → after %s steps of tuning in which the zeros stay zero. Dense: %.3f; dense after the same steps: %.3f (they begin with "
              "a fresh optimiser). %s weights, %s." % (first["tuning_steps"], float(first["dense_loss"]), float(first["dense_tuned_loss"]), first["weights"], first["device"])]  # fmt: skip
+    text += [""] + trained(args.training)
     text += grid(language, ("pruned_loss", "tuned_loss"), "%.3f")
     orders, failures = orders_of_language(language)
     text += ["", "### Do the orders hold?", "", "Ties count as held."] + orders + failures
-    if args.columns:
-        again = Table(args.columns, -1)
-        text += ["", "### Columns permuted", "", "A second model, trained alike (dense %.3f, tuned on %.3f):" % tuple(float(again.rows[0][c]) for c in ("dense_loss", "dense_tuned_loss"))]
-        text += columns_table(again) + orders_of_language(again)[0]
     text += ["", "## all-MiniLM-L6-v2", "", "Rank correlation of the 800 answers to a question with those of the dense model, 1 is the same order. Nothing was trained after pruning."]
     text += grid(sentences, ("order",), "%.3f") + ["", "### Do the orders hold?"] + orders_of_sentences(sentences)
     with open(args.out, "w") as file:
