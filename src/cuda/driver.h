@@ -44,8 +44,9 @@ enum {
     LAC_CU_POINTER_IS_MANAGED = 8,
     LAC_CU_POINTER_ORDINAL = 9,
     LAC_CU_MEMORY_TYPE_DEVICE = 2,
-    LAC_CU_ATTRIBUTE_CLUSTER = 4, /* of a launch */
-    LAC_CU_ATTRIBUTE_EARLY = 6,   /* programmatic stream serialization */
+    LAC_CU_ATTRIBUTE_TOGETHER = 2, /* of a launch: cooperative */
+    LAC_CU_ATTRIBUTE_CLUSTER = 4,
+    LAC_CU_ATTRIBUTE_EARLY = 6, /* programmatic stream serialization */
     LAC_CU_STREAM_NON_BLOCKING = 1,
     LAC_CU_CAPTURE_RELAXED = 2
 };
@@ -57,7 +58,7 @@ typedef struct lac_cu_launch_attribute {
     union {
         char bytes[64];
         unsigned cluster[3];
-        int early;
+        int early, together;
     } value;
 } lac_cu_launch_attribute;
 

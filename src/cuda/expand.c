@@ -1,16 +1,24 @@
-/* expand.c - fp16 and bf16 on sm_90a, element-wise patterns: cuts the weight for kernels/expand.cu, and at each call multiplies
- * and adds up the parts where k is split. X that the tensor copy engine does not take, because it is not
- * aligned to 16 bytes, is carried into shared memory by hand, by a program of the same source. */
+/* expand.c - fp16 and bf16 on sm_90a, element-wise patterns: cuts the weight for kernels/expand.cu and kernels/expand_ring.cu, and at
+ * each call multiplies and adds up the parts where k is split. X that the tensor copy engine does not take, because it is not
+ * aligned to 16 bytes, is carried into shared memory by hand, by expand.cu for both. */
 #include "cuda/expand.h"
 
 #include "core/memory.h"
 #include "core/status.h"
 #include "cuda/expand_tile.h"
+#include "cuda/kernels/expand_arguments.h"
 #include "cuda/kernels/gather_arguments.h"
 #include "format/weight.h"
 
-enum { PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256, MOST_BOX = 256 };
-enum { PRODUCT, BY_HAND, REDUCE, PROGRAMS }; /* the order of the requests */
+enum {
+    PRODUCT_THREADS = 384,
+    REDUCE_THREADS = 256,
+    CLEAR_THREADS = 256,
+    ALIGNMENT = 256,
+    MOST_BOX = 256,
+    BY_HAND_TOKENS = 128
+};
+enum { PRODUCT, BY_HAND, LAST, PROGRAMS }; /* the order of the requests; LAST adds up parts, or clears the ring's counters */
 _Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
 
 /* What L2 should keep of W while all tokens go by. */
@@ -23,15 +31,11 @@ typedef struct expand_state {
     lac_cu_pointer pieces, range, output;
 } expand_state;
 
-/* What the driver encodes for tensor_copy.cuh: 128 bytes. */
-typedef struct tensor_map {
-    _Alignas(64) uint64_t opaque[16];
-} tensor_map;
-
 static bool shape_of(const lac_problem *problem, lac_expand_shape *shape, lac_cost *cost)
 {
     lac_cost unused;
-    return lac_expand_shape_make(problem, shape, cost ? cost : &unused);
+    bool ring = ((const lac_expand_flow *)problem->kernel->config)->ring;
+    return lac_expand_shape_make(problem, ring, shape, cost ? cost : &unused);
 }
 
 bool lac_cuda_expand_applies(const lac_problem *problem)
@@ -55,35 +59,68 @@ lac_cost lac_cuda_expand_cost(const lac_problem *problem)
 /* Where X is carried by hand, that takes longer than spreading W: nothing is gained by sharing it. */
 static int cluster_of(const lac_expand_shape *s, int program) { return program == BY_HAND ? 1 : s->cluster; }
 
+/* Beside a ring X is carried by hand into tiles of fewer tokens: its loop takes registers that their sums leave. */
+static int tokens_of(const lac_expand_shape *s, int program)
+{
+    return program == BY_HAND && s->team && s->tile_tokens > BY_HAND_TOKENS ? BY_HAND_TOKENS : s->tile_tokens;
+}
+
+/* Whether a third program is needed: see LAST. */
+static bool has_last(const lac_expand_shape *s) { return s->parts > 1 || s->team > 0; }
+
+static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_expand_shape *s, int program)
+{
+    bool ring = s->team > 0 && program == PRODUCT;
+    lac_cuda_request_begin(request, ring ? "expand_ring.cu" : "expand.cu",
+                           ring              ? "lac_expand_ring"
+                           : program == LAST ? "lac_tile_reduce"
+                                             : "lac_expand");
+    lac_cuda_request_define_problem(request, problem);
+    lac_cuda_request_define(request, "LAC_RUN", s->run);
+    lac_cuda_request_define(request, "LAC_PER", s->per);
+    lac_cuda_request_define(request, "LAC_TILE_OUTPUTS", s->tile_outputs);
+    lac_cuda_request_define(request, "LAC_TILE_TOKENS", tokens_of(s, program));
+    lac_cuda_request_define(request, "LAC_N", s->team ? tokens_of(s, program) : s->width);
+    lac_cuda_request_define(request, "LAC_STAGES", s->stages);
+    lac_cuda_request_define(request, "LAC_CLUSTER", cluster_of(s, program));
+    if (ring) {
+        lac_cuda_request_define(request, "LAC_SPREADERS", s->spreaders);
+        lac_cuda_request_define(request, "LAC_STORES_Y", s->staging > 0);
+        lac_cuda_request_define(request, "LAC_STAGING_PIECES", s->staging);
+    } else {
+        lac_cuda_request_define(request, "LAC_PARTS", s->parts);
+        lac_cuda_request_define(request, "LAC_X_BY_HAND", program == BY_HAND);
+    }
+}
+
 static lac_status requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
 {
     lac_expand_shape s;
     if (!shape_of(problem, &s, NULL)) return lac_fail(LAC_STATUS_INTERNAL, "no shape of the expanding kernel fits the problem");
-    *count = s.parts > 1 ? PROGRAMS : REDUCE;
+    *count = has_last(&s) ? PROGRAMS : LAST;
     for (int program = 0; program < *count; ++program) {
-        lac_cuda_request *request = &requests[program];
-        lac_cuda_request_begin(request, "expand.cu", program == REDUCE ? "lac_tile_reduce" : "lac_expand");
-        lac_cuda_request_define_problem(request, problem);
-        lac_cuda_request_define(request, "LAC_RUN", s.run);
-        lac_cuda_request_define(request, "LAC_PER", s.per);
-        lac_cuda_request_define(request, "LAC_TILE_OUTPUTS", s.tile_outputs);
-        lac_cuda_request_define(request, "LAC_TILE_TOKENS", s.tile_tokens);
-        lac_cuda_request_define(request, "LAC_N", s.width);
-        lac_cuda_request_define(request, "LAC_STAGES", s.stages);
-        lac_cuda_request_define(request, "LAC_CLUSTER", cluster_of(&s, program));
-        lac_cuda_request_define(request, "LAC_PARTS", s.parts);
-        lac_cuda_request_define(request, "LAC_X_BY_HAND", program == BY_HAND);
+        if (program == LAST && s.team)
+            lac_cuda_request_begin(&requests[program], "expand_clear.cu", "lac_expand_clear");
+        else
+            request_product(&requests[program], problem, &s, program);
     }
     return LAC_STATUS_OK;
 }
 
-const lac_cuda_flow lac_cuda_expand_flow = {requests};
+const lac_expand_flow lac_cuda_expand_flow = {{requests}, false};
+const lac_expand_flow lac_cuda_expand_ring_flow = {{requests}, true};
 
-/* Workspace: the sums of the parts. */
+/* ---- workspace: the sums of the parts; or the ring's counters, then the rings */
+
+static uint64_t counters_of(const lac_expand_shape *s) { return (uint64_t)s->teams * 2 * LAC_RING_SLOTS * LAC_RING_COUNTER; }
+
 size_t lac_cuda_expand_workspace(const lac_problem *problem)
 {
     lac_expand_shape s;
-    if (!shape_of(problem, &s, NULL) || s.parts == 1) return 0;
+    if (!shape_of(problem, &s, NULL) || !has_last(&s)) return 0;
+    if (s.team)
+        return (size_t)(counters_of(&s) * sizeof(unsigned)) +
+               (size_t)s.teams * LAC_RING_SLOTS * LAC_RING_STEPS * 2 * LAC_RING_TILE + ALIGNMENT;
     return (size_t)(s.output_tiles * s.token_tiles * s.parts) * (size_t)(s.tile_outputs * s.tile_tokens) * sizeof(float) +
            ALIGNMENT;
 }
@@ -96,7 +133,7 @@ static lac_status load_programs(const lac_problem *problem, expand_state *state)
     int count = 0;
     lac_status status = requests(problem, request, &count);
     for (int i = 0; i < count && !status; ++i)
-        status = lac_cuda_program_get(problem->device, &request[i], i == REDUCE ? 0 : lac_expand_shared(&state->shape),
+        status = lac_cuda_program_get(problem->device, &request[i], i == LAST ? 0 : lac_expand_shared(&state->shape),
                                       &state->program[i]);
     return status;
 }
@@ -157,34 +194,87 @@ static int band_of(const lac_expand_shape *s)
     return (int)(most < 1.0 ? 1 : most < (double)tiles ? (int64_t)most : tiles);
 }
 
-static lac_gather_args make_args(const expand_state *state, const lac_gpu_call *call)
+static uintptr_t workspace_of(const lac_gpu_call *call)
+{
+    return ((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static lac_gather_args make_args(const expand_state *state, const lac_gpu_call *call, int program)
 {
     const lac_expand_shape *s = &state->shape;
-    uintptr_t workspace = ((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return (lac_gather_args){.weight = (const unsigned char *)(uintptr_t)state->pieces,
                              .range = (const int *)(uintptr_t)state->range,
                              .output = (const int *)(uintptr_t)state->output,
-                             .partial = (float *)workspace,
+                             .partial = (float *)workspace_of(call),
                              .output_tiles = (int)s->output_tiles,
-                             .token_tiles = (int)s->token_tiles,
-                             .band = band_of(s)};
+                             .token_tiles = (int)(s->token_tiles * (s->tile_tokens / tokens_of(s, program))),
+                             .band = s->team ? 1 : band_of(s),
+                             .stages_a_tile = s->team ? (int)s->steps : 0};
 }
 
-/* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x as many tokens as a box may have. False
- * when X is not aligned as it wants it. */
-static bool map_x(const lac_problem *problem, const lac_expand_shape *s, const lac_gpu_call *call, tensor_map *map)
+/* Whether the copy engine can take a matrix of the caller's. */
+static bool suits_engine(const lac_cuda_boxes *boxes)
 {
-    enum { FLOAT16 = 6, BFLOAT16 = 9, NO_INTERLEAVE = 0, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
-    const lac_cuda_driver *driver = lac_cuda_driver_get(NULL);
+    return (uintptr_t)boxes->data % 16 == 0 && boxes->ld % 8 == 0 && boxes->columns > 0 && boxes->rows > 0;
+}
+
+/* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x as many tokens as a box may have, through
+ * the ring a block's share of them. */
+static lac_cuda_boxes boxes_of_x(const lac_problem *problem, const lac_expand_shape *s, const lac_gpu_call *call)
+{
     bool token_major = problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
-    if (!driver || !driver->cuTensorMapEncodeTiled || (uintptr_t)call->x % 16 || call->ldx % 8) return false;
-    uint64_t m = (uint64_t)problem->m, k = (uint64_t)problem->weight->k_in;
-    uint64_t sizes[2] = {token_major ? k : m, token_major ? m : k}, strides[1] = {(uint64_t)call->ldx * 2};
-    unsigned tokens = s->tile_tokens < MOST_BOX ? (unsigned)s->tile_tokens : MOST_BOX, steps[2] = {1, 1};
-    unsigned box[2] = {64, token_major ? tokens : LAC_EXPAND_INPUTS};
-    int type = problem->options.x_dtype == LAC_DTYPE_BF16 ? BFLOAT16 : FLOAT16;
-    return k > 0 && !driver->cuTensorMapEncodeTiled(map, type, 2, (void *)(uintptr_t)call->x, sizes, strides, box, steps,
-                                                    NO_INTERLEAVE, SWIZZLE_128, PROMOTE_256, FILL_ZEROS);
+    int64_t m = problem->m, k = problem->weight->k_in;
+    unsigned tokens = (unsigned)(s->team ? s->tile_tokens / s->cluster : s->tile_tokens);
+    return (lac_cuda_boxes){.data = call->x,
+                            .dtype = problem->options.x_dtype,
+                            .columns = token_major ? k : m,
+                            .rows = token_major ? m : k,
+                            .ld = call->ldx,
+                            .across = 64,
+                            .down = !token_major        ? LAC_EXPAND_INPUTS
+                                    : tokens < MOST_BOX ? tokens
+                                                        : MOST_BOX};
+}
+
+/* Y for the copy engine: boxes of 64 outputs x 64 tokens. */
+static lac_cuda_boxes boxes_of_y(const lac_problem *problem, const lac_gpu_call *call)
+{
+    bool token_major = problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    int64_t m = problem->m, n = problem->weight->n_out;
+    return (lac_cuda_boxes){.data = call->y,
+                            .dtype = problem->options.y_dtype,
+                            .columns = token_major ? n : m,
+                            .rows = token_major ? m : n,
+                            .ld = call->ldy,
+                            .across = 64,
+                            .down = 64};
+}
+
+static lac_status execute_ring(const lac_problem *problem, const expand_state *state, void *stream, lac_gpu_call *gpu_call,
+                               lac_gather_args *args, lac_cuda_tensor_map *x_map)
+{
+    const lac_expand_shape *s = &state->shape;
+    lac_cuda_tensor_map y_map = {{0}};
+    lac_cuda_boxes of_y = boxes_of_y(problem, gpu_call);
+    lac_status status = LAC_STATUS_OK;
+    unsigned *counters = (unsigned *)workspace_of(gpu_call);
+    int count = (int)counters_of(s);
+    lac_ring_args ring = {
+        .ring = (unsigned char *)(counters + count), .counters = counters, .team = s->team, .steps = (int)s->steps};
+    args->stores_y = s->staging > 0 && suits_engine(&of_y);
+    if (args->stores_y) status = lac_cuda_tensor_map_make(problem->device, &of_y, &y_map);
+    unsigned clear_blocks = (unsigned)((count + CLEAR_THREADS - 1) / CLEAR_THREADS);
+    lac_cuda_launch clear = {.function = state->program[LAST], .grid = {clear_blocks, 1, 1}, .block = CLEAR_THREADS};
+    lac_cuda_launch product = {.function = state->program[PRODUCT],
+                               .grid = {(unsigned)(s->team * s->teams * s->cluster), 1, 1},
+                               .block = (unsigned)(256 + 32 * (s->spreaders + 1)),
+                               .shared_bytes = lac_expand_shared(s),
+                               .cluster = (unsigned)s->cluster,
+                               .together = true};
+    if (!status) status = lac_cuda_launch_on(problem->device, &clear, stream, (void *[]){&counters, &count});
+    if (!status)
+        status = lac_cuda_launch_on(problem->device, &product, stream, (void *[]){gpu_call, args, &ring, x_map, &y_map});
+    return status;
 }
 
 lac_status lac_cuda_expand_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
@@ -192,20 +282,23 @@ lac_status lac_cuda_expand_execute(const lac_problem *problem, const void *opaqu
     const expand_state *state = opaque;
     const lac_expand_shape *s = &state->shape;
     lac_gpu_call gpu_call;
-    tensor_map map = {{0}};
+    lac_cuda_tensor_map map = {{0}};
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
-    int program = map_x(problem, s, &gpu_call, &map) ? PRODUCT : BY_HAND, cluster = cluster_of(s, program);
-    lac_gather_args args = make_args(state, &gpu_call);
+    lac_cuda_boxes of_x = boxes_of_x(problem, s, &gpu_call);
+    int program = suits_engine(&of_x) ? PRODUCT : BY_HAND, cluster = cluster_of(s, program);
+    if (program == PRODUCT && (status = lac_cuda_tensor_map_make(problem->device, &of_x, &map))) return status;
+    lac_gather_args args = make_args(state, &gpu_call, program);
+    if (s->team && program == PRODUCT) return execute_ring(problem, state, call->stream, &gpu_call, &args, &map);
     void *parameters[] = {&gpu_call, &args, &map};
-    int64_t tiles = s->token_tiles * s->output_tiles, items = tiles / cluster * s->parts;
+    int64_t tiles = (int64_t)args.token_tiles * s->output_tiles, items = tiles / cluster * s->parts;
     int64_t most = lac_cuda_target_of(problem->device)->multiprocessors / cluster;
     lac_cuda_launch product = {.function = state->program[program],
                                .grid = {(unsigned)((items < most ? items : most) * cluster), 1, 1},
                                .block = PRODUCT_THREADS,
                                .shared_bytes = lac_expand_shared(s),
                                .cluster = (unsigned)cluster};
-    lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
+    lac_cuda_launch reduce = {.function = state->program[LAST], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
     if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
     return status;

@@ -1,10 +1,16 @@
-/* expand.h - the host side of kernels/expand.cu, for the table in kernels.c. */
+/* expand.h - the host side of kernels/expand.cu and kernels/expand_ring.cu, for the table in kernels.c. */
 #ifndef LAC_CUDA_EXPAND_H
 #define LAC_CUDA_EXPAND_H
 
 #include "cuda/program.h"
 
-extern const lac_cuda_flow lac_cuda_expand_flow;
+/* The flow comes first, so that a pointer to this is one to it. */
+typedef struct lac_expand_flow {
+    lac_cuda_flow flow;
+    bool ring; /* W is spread into a ring in the workspace, for many tokens at once */
+} lac_expand_flow;
+
+extern const lac_expand_flow lac_cuda_expand_flow, lac_cuda_expand_ring_flow;
 
 bool lac_cuda_expand_applies(const lac_problem *problem);
 lac_cost lac_cuda_expand_cost(const lac_problem *problem);

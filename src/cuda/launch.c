@@ -62,11 +62,12 @@ lac_status lac_cuda_launch_on(const lac_device *device, const lac_cuda_launch *l
     bool entered;
     lac_status status = lac_cuda_enter(device, "launch", &entered);
     if (status) return status;
-    lac_cu_launch_attribute attributes[2];
+    lac_cu_launch_attribute attributes[3];
     unsigned count = 0;
     if (launch->cluster > 1)
         attributes[count++] =
             (lac_cu_launch_attribute){.id = LAC_CU_ATTRIBUTE_CLUSTER, .value.cluster = {launch->cluster, 1, 1}};
+    if (launch->together) attributes[count++] = (lac_cu_launch_attribute){.id = LAC_CU_ATTRIBUTE_TOGETHER, .value.together = 1};
     if (launch->early) attributes[count++] = (lac_cu_launch_attribute){.id = LAC_CU_ATTRIBUTE_EARLY, .value.early = 1};
     lac_cu_launch_config config = {.grid_x = launch->grid[0],
                                    .grid_y = launch->grid[1],

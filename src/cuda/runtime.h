@@ -31,6 +31,7 @@ typedef struct lac_cuda_launch {
     unsigned grid[3], block;
     unsigned shared_bytes;
     unsigned cluster; /* blocks along x in a cluster; 0 or 1: none */
+    bool together;    /* all blocks run at once, or it is refused (cooperative): they wait for each other             */
     bool early;       /* may start before the kernel before it has ended: it waits for that by itself (sm_90 and later) */
 } lac_cuda_launch;
 
