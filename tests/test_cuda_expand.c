@@ -16,7 +16,7 @@ typedef struct reader {
     int64_t n, k;
 } reader;
 
-/* Words of a thread as lac_piece_load of expand.cu has them. */
+/* Words of a thread as lac_words_load of expand_spread.cuh has them. */
 static void load(const uint8_t *piece, int count, int thread, uint32_t *word)
 {
     int i = 0;
@@ -38,19 +38,56 @@ static void add(reader *r, int64_t output, int64_t input, uint32_t bits)
     r->dense[output * r->k + input] = bits;
 }
 
-/* 32 inputs of a row as lac_spread_32 of expand.cu makes pairs of them. */
+/* ---- lac_spread_32 of expand_spread.cuh, instruction by instruction */
+
+static uint32_t permute(uint32_t low, uint32_t high, uint32_t selector)
+{
+    uint64_t both = (uint64_t)high << 32 | low;
+    uint32_t result = 0;
+    for (int i = 0; i < 4; i++) {
+        uint32_t nibble = selector >> 4 * i & 15, byte = (uint32_t)(both >> 8 * (nibble & 7)) & 255;
+        if (nibble & 8) byte = byte & 128 ? 255 : 0;
+        result |= byte << 8 * i;
+    }
+    return result;
+}
+
+static uint32_t dot(uint32_t a, uint32_t b, uint32_t c)
+{
+    for (int i = 0; i < 4; i++) c += (uint32_t)((int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i));
+    return c;
+}
+
+static uint32_t two_values(const uint32_t *word, int values, int place)
+{
+    if (place < -1) return 0;
+    if (place == -1) return word[0] << 16;
+    uint32_t low = place / 2 < values ? word[place / 2] : 0, high = place / 2 + 1 < values ? word[place / 2 + 1] : 0;
+    return place & 1 ? permute(low, high, 0x5432) : low;
+}
+
+/* Half a run: `pairs` pairs from `pair` on, rising from the front (step 1) or falling from the back (step -1). */
+static void spread_half(const lac_expand_shape *s, const uint32_t *word, int place, int pair, int step, uint32_t out[16])
+{
+    int pairs = s->run / 4, half = s->per < s->run / 2 ? s->per : s->run / 2, length = (half + 1) / 2;
+    uint32_t queue[9] = {0}, kept = word[s->words - 1];
+    for (int i = 0; i < length; i++) queue[i] = two_values(word, s->words - 1, place + 2 * i * step);
+    for (int left = pairs; left > 0; left--, pair += step) {
+        uint32_t mask = permute(kept << (pair >> 1), 0, pair & 1 ? 0xbbaa : 0x9988), bits = dot(mask, 0x00f000f0, 0);
+        out[pair] = permute(queue[0], 0, step > 0 ? (mask & 0x2200) | 0x1010 : dot(mask, 0x00220000, 0x3232)) & mask;
+        for (int i = 0; i < length && i < left - 1; i++) {
+            uint64_t next = i + 1 < length ? queue[i + 1] : 0;
+            queue[i] = step > 0 ? (uint32_t)((next << 32 | queue[i]) >> bits)
+                                : (uint32_t)(((uint64_t)queue[i] << 32 | next) << bits >> 32);
+        }
+    }
+}
+
 static void spread(const lac_expand_shape *s, const uint32_t *word, uint32_t out[16])
 {
-    uint32_t kept = word[s->words - 1];
-    int next = 0;
-    for (int i = 0; i < 32; i++) {
-        int pair = i / 2, bit = 8 * (2 * (pair & 1) + i % 2) + 7 - pair / 2;
-        if (i % s->run == 0) next = i / s->run * s->per;
-        if (i % 2 == 0) out[pair] = 0;
-        if (!(kept >> bit & 1)) continue;
-        assert_true(next < (i / s->run + 1) * s->per);
-        out[pair] |= (word[next / 2] >> 16 * (next & 1) & 0xffff) << 16 * (i % 2);
-        next++;
+    for (int run = 0; run < 32 / s->run; run++) {
+        spread_half(s, word, run * s->per, run * s->run / 2, 1, out);
+        spread_half(s, word, (run + 1) * s->per - 2, (run + 1) * s->run / 2 - 1, -1, out);
     }
 }
 

@@ -38,21 +38,30 @@ static uint16_t bits_of(const lac_weight *w, float value)
 
 static void put(uint8_t *piece, int64_t at, uint16_t bits) { memcpy(piece + at, &bits, sizeof bits); }
 
-/* The pieces of a row are `stride` bytes apart, from `first` on; `row` is its number within a piece. */
+/* How many values of the row from number `i` on lie before column `end`. */
+static int count_before(const lac_weight_row *row, int64_t i, int64_t end)
+{
+    int count = 0;
+    while (i + count < row->count && row->columns[i + count] < end) ++count;
+    return count;
+}
+
+/* The pieces of a row are `stride` bytes apart, from `first` on; `row` is its number within a piece. A run's first half fills its
+ * places from the first one on, the second half up to the last one. */
 static void fill_row(const tiler *t, int row, uint8_t *first, int64_t stride)
 {
     const lac_expand_shape *s = t->shape;
-    int64_t run = -1;
-    int count = 0;
-    for (int64_t i = 0; i < t->row.count; ++i) {
-        int64_t column = t->row.columns[i];
-        int input = (int)(column % LAC_EXPAND_INPUTS), bit;
-        if (column / s->run != run) count = 0;
-        run = column / s->run;
-        uint8_t *piece = first + column / LAC_EXPAND_INPUTS * stride;
-        int thread = lac_expand_bit_at(row, input, &bit), slot = input % LAC_EXPAND_SPAN / s->run * s->per + count++;
-        put(piece, lac_expand_word_at(s->words, thread, slot / 2) + slot % 2 * 2, bits_of(t->weight, t->row.values[i]));
-        piece[lac_expand_word_at(s->words, thread, s->words - 1) + bit / 8] |= (uint8_t)(1 << bit % 8);
+    for (int64_t i = 0; i < t->row.count;) {
+        int64_t begin = t->row.columns[i] / s->run * s->run;
+        int front = count_before(&t->row, i, begin + s->run / 2), all = count_before(&t->row, i, begin + s->run);
+        uint8_t *piece = first + begin / LAC_EXPAND_INPUTS * stride;
+        int start = (int)(begin % LAC_EXPAND_SPAN) / s->run * s->per;
+        for (int j = 0; j < all; ++j, ++i) {
+            int bit, place = start + (j < front ? j : s->per - all + j);
+            int thread = lac_expand_bit_at(row, (int)(t->row.columns[i] % LAC_EXPAND_INPUTS), &bit);
+            put(piece, lac_expand_word_at(s->words, thread, place / 2) + place % 2 * 2, bits_of(t->weight, t->row.values[i]));
+            piece[lac_expand_word_at(s->words, thread, s->words - 1) + bit / 8] |= (uint8_t)(1 << bit % 8);
+        }
     }
 }
 
