@@ -208,7 +208,7 @@ static lac_gather_args make_args(const expand_state *state, const lac_gpu_call *
                              .partial = (float *)workspace_of(call),
                              .output_tiles = (int)s->output_tiles,
                              .token_tiles = (int)(s->token_tiles * (s->tile_tokens / tokens_of(s, program))),
-                             .band = s->team ? 1 : band_of(s),
+                             .band = s->team && program == PRODUCT ? s->team : band_of(s),
                              .stages_a_tile = s->team ? (int)s->steps : 0};
 }
 
@@ -264,13 +264,15 @@ static lac_status execute_ring(const lac_problem *problem, const expand_state *s
     args->stores_y = s->staging > 0 && suits_engine(&of_y);
     if (args->stores_y) status = lac_cuda_tensor_map_make(problem->device, &of_y, &y_map);
     unsigned clear_blocks = (unsigned)((count + CLEAR_THREADS - 1) / CLEAR_THREADS);
-    lac_cuda_launch clear = {.function = state->program[LAST], .grid = {clear_blocks, 1, 1}, .block = CLEAR_THREADS};
+    lac_cuda_launch clear = {
+        .function = state->program[LAST], .grid = {clear_blocks, 1, 1}, .block = CLEAR_THREADS, .early = true};
     lac_cuda_launch product = {.function = state->program[PRODUCT],
                                .grid = {(unsigned)(s->team * s->teams * s->cluster), 1, 1},
                                .block = (unsigned)(256 + 32 * (s->spreaders + 1)),
                                .shared_bytes = lac_expand_shared(s),
                                .cluster = (unsigned)s->cluster,
-                               .together = true};
+                               .together = true,
+                               .early = true};
     if (!status) status = lac_cuda_launch_on(problem->device, &clear, stream, (void *[]){&counters, &count});
     if (!status)
         status = lac_cuda_launch_on(problem->device, &product, stream, (void *[]){gpu_call, args, &ring, x_map, &y_map});

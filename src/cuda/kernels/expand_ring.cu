@@ -27,6 +27,8 @@
 #define LAC_ROWS 64
 #define LAC_PARTS 1
 #define LAC_TURNED (!LAC_X_TOKEN_MAJOR)
+#define LAC_TEAMS 1
+#define LAC_HOLDS_LAST (LAC_STORES_Y && LAC_N == 256)
 #include "tile_product.cuh"
 
 #include "expand_arguments.h"
@@ -40,7 +42,8 @@ static_assert(LAC_RING_SLOTS > LAC_STAGES, "each stage may belong to a slot of i
 #define LAC_UNITS (LAC_RING_STEPS * 16) /* of a slot: 8 of each tile a step */
 
 struct lac_team {
-    int number, items;     /* of all teams; items that it multiplies                    */
+    int number, teams;     /* its own, of all                                           */
+    int items;             /* that it multiplies: 256 outputs of its tokens each        */
     int member, blocks;    /* this block's number in the team; blocks of the team       */
     int parts;             /* of the ring that an item fills                            */
     u8 *ring;              /* [LAC_RING_SLOTS][LAC_RING_STEPS][2][LAC_RING_TILE]        */
@@ -53,8 +56,9 @@ __device__ __forceinline__ lac_team lac_team_of(const lac_gather_args &args, con
     team.blocks = ring.team * LAC_CLUSTER;
     team.number = blockIdx.x / team.blocks;
     team.member = blockIdx.x - team.number * team.blocks;
-    const int teams = gridDim.x / team.blocks, items = args.output_tiles / LAC_CLUSTER * (args.token_tiles / ring.team);
-    team.items = (items - team.number + teams - 1) / teams;
+    team.teams = gridDim.x / team.blocks;
+    const int items = args.output_tiles / LAC_CLUSTER * (args.token_tiles / ring.team);
+    team.items = (items - team.number + team.teams - 1) / team.teams;
     team.parts = (ring.steps + LAC_RING_STEPS - 1) / LAC_RING_STEPS;
     team.ring = ring.ring + (i64)team.number * (LAC_RING_SLOTS * LAC_RING_STEPS * 2 * LAC_RING_TILE);
     team.spread = ring.counters + team.number * (2 * LAC_RING_SLOTS * LAC_RING_COUNTER);
@@ -82,6 +86,22 @@ __device__ __forceinline__ void lac_counter_wait(const u32 *counter, u32 least)
 
 /* What ordinary stores have written to global memory is seen by the copy engine, and the other way round. */
 __device__ __forceinline__ void lac_global_fence() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+__device__ __forceinline__ u32 lac_counter_read(const u32 *counter)
+{
+    u32 now;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+    return now;
+}
+
+/* All threads meet here. What the stream had before may still be running until it returns; the next kernel of the stream may be
+ * started from here on, if it waits likewise. */
+__device__ __forceinline__ void lac_ring_begin(u32 full, u32 empty)
+{
+    lac_barriers_begin(full, empty, 1);
+    asm volatile("griddepcontrol.wait;" ::: "memory"); /* until the counters are 0 */
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
 
 /* ---- warp 8 */
 
@@ -142,34 +162,57 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
 
 /* ---- warps 9 and up */
 
-struct lac_unit {
-    bool more;      /* there is such a unit                                    */
-    bool real;      /* it lies within k                                        */
-    int part;       /* of all that the team multiplies                         */
-    int at;         /* the unit's first byte within its slot                   */
-    const u8 *from; /* the piece that it is a quarter of                       */
-    int quarter;
+/* A warp's way through the units of its team, of which it has every so many. Divisions are slow, and made here only before the
+ * first. */
+struct lac_units {
+    int part, within;            /* of all that the team multiplies; the unit's number within it */
+    int more_parts, more_within; /* to the warp's next unit                                      */
+    int turn, in_item;           /* items of the team before; the part's number in its item      */
+    int pair, more_pairs, pairs; /* of output tiles: this item's, to the next item's, of all     */
 };
 
-__device__ __forceinline__ lac_unit lac_unit_of(const lac_gather_args &args, const lac_ring_args &ring, const lac_team &team, int number)
+__device__ __forceinline__ void lac_units_settle(const lac_team &team, lac_units &units)
 {
-    lac_unit unit;
-    const int within = number % LAC_UNITS, step = within / 16, tile = within >> 3 & 1, piece = within >> 2 & 1;
-    unit.part = number / LAC_UNITS;
-    const int turn = unit.part / team.parts, at = (unit.part - turn * team.parts) * LAC_RING_STEPS + step;
-    unit.more = turn < team.items;
-    unit.real = at < ring.steps;
-    unit.quarter = within & 3;
-    unit.at = (step * 2 + tile) * LAC_RING_TILE + (piece * 64 + unit.quarter * 16) * 128;
-    const int teams = gridDim.x / team.blocks, item = team.number + turn * teams;
-    const int output_tile = item / (args.token_tiles / ring.team) * LAC_CLUSTER + tile;
-    unit.from = args.weight + (((i64)output_tile * ring.steps + at) * 2 + piece) * LAC_W_PIECE;
-    return unit;
+    for (; units.in_item >= team.parts; units.in_item -= team.parts) {
+        units.turn++;
+        units.pair += units.more_pairs;
+        if (units.pair >= units.pairs) units.pair -= units.pairs;
+    }
 }
 
-__device__ __forceinline__ void lac_unit_load(u32 (&word)[LAC_WORDS], const lac_unit &unit)
+__device__ __forceinline__ lac_units lac_units_begin(const lac_gather_args &args, const lac_team &team)
 {
-    if (unit.more && unit.real) lac_words_load(word, unit.from, (threadIdx.x >> 4 & 1) * 64 + unit.quarter * 16 + (threadIdx.x & 15));
+    lac_units units;
+    const int number = team.member * LAC_SPREADERS + (threadIdx.x >> 5) - 9, more = team.blocks * LAC_SPREADERS;
+    units.part = units.in_item = number / LAC_UNITS, units.within = number % LAC_UNITS;
+    units.more_parts = more / LAC_UNITS, units.more_within = more % LAC_UNITS;
+    units.turn = 0;
+    units.pairs = args.output_tiles / LAC_CLUSTER;
+    units.pair = team.number % units.pairs, units.more_pairs = team.teams % units.pairs;
+    lac_units_settle(team, units);
+    return units;
+}
+
+__device__ __forceinline__ void lac_units_next(const lac_team &team, lac_units &units)
+{
+    units.within += units.more_within;
+    const int carry = units.within >= LAC_UNITS;
+    units.within -= carry * LAC_UNITS;
+    units.part += units.more_parts + carry;
+    units.in_item += units.more_parts + carry;
+    lac_units_settle(team, units);
+}
+
+/* The step of 64 inputs that the unit is a part of: it may lie behind the last one. */
+__device__ __forceinline__ int lac_units_step(const lac_units &units) { return units.in_item * LAC_RING_STEPS + units.within / 16; }
+
+__device__ __forceinline__ void lac_unit_load(u32 (&word)[LAC_WORDS], const lac_gather_args &args, const lac_ring_args &ring,
+                                              const lac_team &team, const lac_units &units)
+{
+    const int step = lac_units_step(units), output_tile = units.pair * LAC_CLUSTER + (units.within >> 3 & 1);
+    if (units.turn < team.items && step < ring.steps)
+        lac_words_load(word, args.weight + (((i64)output_tile * ring.steps + step) * 2 + (units.within >> 2 & 1)) * LAC_W_PIECE,
+                       (threadIdx.x >> 4 & 1) * 64 + (units.within & 3) * 16 + (threadIdx.x & 15));
 }
 
 /* A lane's 32 inputs to the chunks of its row. */
@@ -183,26 +226,49 @@ __device__ __forceinline__ void lac_unit_store(u8 *to, const u32 (&out)[16])
                      : "memory");
 }
 
-__device__ __forceinline__ void lac_spread(const lac_gather_args &args, const lac_ring_args &ring)
+/* Tells the team of a unit that this warp has stored. The fence also stands between what the first lane has read of counters before
+ * and what the warp stores afterwards. */
+__device__ __forceinline__ void lac_unit_tell(const lac_team &team, u32 slot)
+{
+    lac_global_fence();
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) {
+        asm volatile("fence.acq_rel.gpu;" ::: "memory");
+        asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(team.spread + slot * LAC_RING_COUNTER) : "memory");
+    }
+}
+
+/* A unit is told of when the next one has been spread: by then its stores have arrived, and the fence waits for nothing. Those that fill
+ * the ring for the first time, for which everybody waits, are told of at once. Its slot's counter is asked for before the spreading,
+ * whose time hides the answer's. */
+__device__ __forceinline__ void lac_spread(const lac_gather_args &args, const lac_ring_args &ring, u32 full, u32 empty)
 {
     const lac_team team = lac_team_of(args, ring);
-    int number = team.member * LAC_SPREADERS + (threadIdx.x >> 5) - 9;
-    u32 word[LAC_WORDS] = {}, out[16];
-    lac_unit unit = lac_unit_of(args, ring, team, number);
-    lac_unit_load(word, unit);
-    while (unit.more) {
-        const lac_unit now = unit;
+    const bool leads = (threadIdx.x & 31) == 0;
+    lac_units units = lac_units_begin(args, team);
+    u32 word[LAC_WORDS] = {}, out[16], untold = LAC_RING_SLOTS;
+    lac_unit_load(word, args, ring, team, units);
+    lac_ring_begin(full, empty);
+    while (units.turn < team.items) {
+        const u32 slot = (u32)units.part % LAC_RING_SLOTS, use = (u32)units.part / LAC_RING_SLOTS, least = use * team.blocks;
+        const bool real = lac_units_step(units) < ring.steps;
+        u8 *const to = team.ring + (slot * LAC_RING_STEPS * 2 + units.within / 8) * LAC_RING_TILE + (units.within & 7) * (16 * 128);
+        u32 seen = 0;
+        if (leads && untold < LAC_RING_SLOTS) seen = lac_counter_read(team.done + slot * LAC_RING_COUNTER);
         lac_spread_32(out, word);
-        unit = lac_unit_of(args, ring, team, number += team.blocks * LAC_SPREADERS);
-        lac_unit_load(word, unit);
-        const u32 slot = (u32)now.part % LAC_RING_SLOTS, use = (u32)now.part / LAC_RING_SLOTS;
-        if ((threadIdx.x & 31) == 0) lac_counter_wait(team.done + slot * LAC_RING_COUNTER, use * team.blocks);
+        lac_units_next(team, units);
+        lac_unit_load(word, args, ring, team, units);
+        if (untold < LAC_RING_SLOTS) lac_unit_tell(team, untold);
+        if (leads && (int)(seen - least) < 0) lac_counter_wait(team.done + slot * LAC_RING_COUNTER, least);
         __syncwarp();
-        if (now.real) lac_unit_store(team.ring + slot * (LAC_RING_STEPS * 2 * LAC_RING_TILE) + now.at, out);
-        lac_global_fence();
-        __syncwarp();
-        if ((threadIdx.x & 31) == 0) lac_counter_add(team.spread + slot * LAC_RING_COUNTER);
+        if (real) lac_unit_store(to, out);
+        untold = slot;
+        if (use == 0) {
+            lac_unit_tell(team, slot);
+            untold = LAC_RING_SLOTS;
+        }
     }
+    if (untold < LAC_RING_SLOTS) lac_unit_tell(team, untold);
 }
 
 extern "C" __global__ void __launch_bounds__(256 + 32 * (LAC_SPREADERS + 1), 1)
@@ -212,15 +278,16 @@ extern "C" __global__ void __launch_bounds__(256 + 32 * (LAC_SPREADERS + 1), 1)
     extern __shared__ __align__(1024) u8 memory[];
     __shared__ __align__(8) u64 barriers[2 * LAC_STAGES];
     const u32 stages = lac_shared_address(memory), full = lac_shared_address(barriers), empty = full + 8 * LAC_STAGES;
-    lac_barriers_begin(full, empty, 1);
-    asm volatile("griddepcontrol.wait;" ::: "memory"); /* until the counters are 0 */
     if (threadIdx.x >= 256) {
         if (LAC_SPREADERS == 3) lac_registers_fewer<88>(); /* 128 x 88 + 256 x 208 = 384 x 168; with seven all have 128 */
-        if (threadIdx.x >= 288)
-            lac_spread(args, ring);
-        else if (threadIdx.x == 256)
-            lac_produce(args, ring, &map, stages, full, empty);
+        if (threadIdx.x >= 288) {
+            lac_spread(args, ring, full, empty);
+        } else {
+            lac_ring_begin(full, empty);
+            if (threadIdx.x == 256) lac_produce(args, ring, &map, stages, full, empty);
+        }
     } else {
+        lac_ring_begin(full, empty);
         if (LAC_SPREADERS == 3) lac_registers_more<208>();
         lac_consume(call, args, stages, full, empty, &y_map);
     }
