@@ -328,10 +328,61 @@ static void a_ring_serves_its_team(void **state)
     }
 }
 
+/* ---- a warp's way through its units: lac_units of expand_ring.cu, which divides only once */
+
+typedef struct units {
+    int part, within, more_parts, more_within, turn, in_item, pair, more_pairs, pairs, parts;
+} units;
+
+static void settle(units *u)
+{
+    for (; u->in_item >= u->parts; u->in_item -= u->parts) {
+        u->turn++;
+        u->pair += u->more_pairs;
+        if (u->pair >= u->pairs) u->pair -= u->pairs;
+    }
+}
+
+static void next_unit(units *u)
+{
+    u->within += u->more_within;
+    int carry = u->within >= UNITS;
+    u->within -= carry * UNITS;
+    u->part += u->more_parts + carry;
+    u->in_item += u->more_parts + carry;
+    settle(u);
+}
+
+/* Team `team` of `teams` has the items team, team + teams, ...; item i has the outputs of pair i % pairs, as lac_item_of of
+ * tile_product.cuh deals them out to the clusters of a team. */
+static void a_warp_finds_its_units(void **state)
+{
+    (void)state;
+    case_rng rng = {SEED};
+    for (int round = 0; round < 300; round++) {
+        int teams = (int)(1 + case_below(&rng, 66)), team = (int)case_below(&rng, teams);
+        int more = (int)(2 + case_below(&rng, 400)), number = (int)case_below(&rng, more);
+        units u = {.parts = (int)(1 + case_below(&rng, 40)), .pairs = (int)(1 + case_below(&rng, 70))};
+        u.part = u.in_item = number / UNITS, u.within = number % UNITS;
+        u.more_parts = more / UNITS, u.more_within = more % UNITS;
+        u.pair = team % u.pairs, u.more_pairs = teams % u.pairs;
+        settle(&u);
+        for (int i = 0; i < 500; i++, number += more, next_unit(&u)) {
+            int part = number / UNITS, turn = part / u.parts;
+            assert_int_equal(u.part, part);
+            assert_int_equal(u.within, number % UNITS);
+            assert_int_equal(u.turn, turn);
+            assert_int_equal(u.in_item, part % u.parts);
+            assert_int_equal(u.pair, (team + turn * teams) % u.pairs);
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_hold_the_weight), cmocka_unit_test(a_piece_is_laid_out_as_the_gpu_reads_it),
-        cmocka_unit_test(runs_are_as_short_as_they_may_be), cmocka_unit_test(a_ring_serves_its_team)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pieces_hold_the_weight),
+                                       cmocka_unit_test(a_piece_is_laid_out_as_the_gpu_reads_it),
+                                       cmocka_unit_test(runs_are_as_short_as_they_may_be),
+                                       cmocka_unit_test(a_ring_serves_its_team), cmocka_unit_test(a_warp_finds_its_units)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

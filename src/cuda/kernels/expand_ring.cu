@@ -28,7 +28,6 @@
 #define LAC_PARTS 1
 #define LAC_TURNED (!LAC_X_TOKEN_MAJOR)
 #define LAC_TEAMS 1
-#define LAC_HOLDS_LAST (LAC_STORES_Y && LAC_N == 256)
 #include "tile_product.cuh"
 
 #include "expand_arguments.h"
@@ -246,7 +245,7 @@ __device__ __forceinline__ void lac_spread(const lac_gather_args &args, const la
     const lac_team team = lac_team_of(args, ring);
     const bool leads = (threadIdx.x & 31) == 0;
     lac_units units = lac_units_begin(args, team);
-    u32 word[LAC_WORDS] = {}, out[16], untold = LAC_RING_SLOTS;
+    u32 word[LAC_WORDS] = {}, ahead[LAC_WORDS] = {}, out[16], untold = LAC_RING_SLOTS;
     lac_unit_load(word, args, ring, team, units);
     lac_ring_begin(full, empty);
     while (units.turn < team.items) {
@@ -255,9 +254,11 @@ __device__ __forceinline__ void lac_spread(const lac_gather_args &args, const la
         u8 *const to = team.ring + (slot * LAC_RING_STEPS * 2 + units.within / 8) * LAC_RING_TILE + (units.within & 7) * (16 * 128);
         u32 seen = 0;
         if (leads && untold < LAC_RING_SLOTS) seen = lac_counter_read(team.done + slot * LAC_RING_COUNTER);
-        lac_spread_32(out, word);
         lac_units_next(team, units);
-        lac_unit_load(word, args, ring, team, units);
+        lac_unit_load(ahead, args, ring, team, units);
+        lac_spread_32(out, word);
+#pragma unroll
+        for (int i = 0; i < LAC_WORDS; i++) word[i] = ahead[i];
         if (untold < LAC_RING_SLOTS) lac_unit_tell(team, untold);
         if (leads && (int)(seen - least) < 0) lac_counter_wait(team.done + slot * LAC_RING_COUNTER, least);
         __syncwarp();
@@ -279,7 +280,7 @@ extern "C" __global__ void __launch_bounds__(256 + 32 * (LAC_SPREADERS + 1), 1)
     __shared__ __align__(8) u64 barriers[2 * LAC_STAGES];
     const u32 stages = lac_shared_address(memory), full = lac_shared_address(barriers), empty = full + 8 * LAC_STAGES;
     if (threadIdx.x >= 256) {
-        if (LAC_SPREADERS == 3) lac_registers_fewer<88>(); /* 128 x 88 + 256 x 208 = 384 x 168; with seven all have 128 */
+        if (LAC_SPREADERS == 3) lac_registers_fewer<104>(); /* 128 x 104 + 256 x 200 = 384 x 168; with seven all have 128 */
         if (threadIdx.x >= 288) {
             lac_spread(args, ring, full, empty);
         } else {
@@ -288,7 +289,7 @@ extern "C" __global__ void __launch_bounds__(256 + 32 * (LAC_SPREADERS + 1), 1)
         }
     } else {
         lac_ring_begin(full, empty);
-        if (LAC_SPREADERS == 3) lac_registers_more<208>();
+        if (LAC_SPREADERS == 3) lac_registers_more<200>();
         lac_consume(call, args, stages, full, empty, &y_map);
     }
     __syncwarp();

@@ -51,12 +51,6 @@
 #ifndef LAC_TEAMS /* only expand_ring.cu's tiles come in teams: all outputs for the tokens of one, then for those of the next */
 #define LAC_TEAMS 0
 #endif
-#ifndef LAC_HOLDS_LAST /* a tile's last stage is kept: the third piece of Y leaves from where the warpgroup's own W was */
-#define LAC_HOLDS_LAST 0
-#endif
-static_assert(!LAC_HOLDS_LAST || (LAC_STORES_Y && LAC_STAGING_PIECES == 2 && LAC_TILE_OUTPUTS == 128 && LAC_W_STAGE == 2 * LAC_PIECE),
-              "a warpgroup's W of a stage is a piece");
-
 #ifndef LAC_MEETS /* only stream.cu's parts do */
 #define LAC_MEETS 0
 #endif
@@ -283,18 +277,17 @@ __device__ __forceinline__ void lac_block_write(const lac_gpu_call &call, float 
 }
 
 #if LAC_STORES_Y
-/* A warpgroup's part of a tile to Y, a piece of 64 x 64 at a time through shared memory: the parts of `staging` in turns, behind
- * the second the stage's `kept` W (LAC_HOLDS_LAST). */
+/* A warpgroup's part of a tile to Y, a piece of 64 x 64 at a time through shared memory: the parts of `staging` in turns. */
 __device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const lac_item &item, const lac_outputs &outputs,
-                                               float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 staging, u32 kept, const lac_tensor_map *map)
+                                               float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 staging, const lac_tensor_map *map)
 {
     const int token = item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N), q = threadIdx.x & 3;
     const bool leads = (threadIdx.x & 127) == 0;
-    enum { PARTS = LAC_N / 64, ROOMS = LAC_STAGING_PIECES + LAC_HOLDS_LAST };
+    enum { PARTS = LAC_N / 64 };
 #pragma unroll
     for (int piece = 0; piece < LAC_PIECES; piece++) {
         const int b = piece / PARTS, part = piece % PARTS;
-        const u32 room = piece % ROOMS < LAC_STAGING_PIECES ? staging + piece % ROOMS * LAC_PIECE : kept;
+        const u32 room = staging + piece % LAC_STAGING_PIECES * LAC_PIECE;
         u32 word[16];
 #pragma unroll
         for (int i = 0; i < 16; i++) {
@@ -311,8 +304,8 @@ __device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const l
         if (piece == 0) { /* the last tile's are read by now */
             if (leads) lac_store_wait_read<0>();
             lac_warpgroup_sync();
-        } else if (piece >= ROOMS) {
-            if (leads) lac_store_wait_read<ROOMS - 1>();
+        } else if (piece >= LAC_STAGING_PIECES) {
+            if (leads) lac_store_wait_read<LAC_STAGING_PIECES - 1>();
             lac_warpgroup_sync();
         }
         lac_stage_piece(room, word);
@@ -389,18 +382,6 @@ __device__ __forceinline__ void lac_stage_release(u32 empty, u32 slot)
     }
 }
 
-#if LAC_HOLDS_LAST
-/* Gives back a stage that this warpgroup has kept, for all its warps, once Y's piece there has been read. */
-__device__ __forceinline__ void lac_stage_release_kept(u32 empty, u32 slot)
-{
-    const u32 lane = threadIdx.x & 31;
-    if ((threadIdx.x & 127) >= 32) return;
-    if (lane == 0) lac_store_wait_read<1>(); /* of four pieces that was the third */
-    __syncwarp();
-    if (lane < 4 * LAC_CLUSTER) lac_barrier_arrive_at(empty + 8 * slot, lane % LAC_CLUSTER);
-}
-#endif
-
 #if LAC_PAIRED
 /* A stage of which this warpgroup's outputs read nothing: it must have come before it goes back, or phases would be mixed up. */
 __device__ __forceinline__ void lac_stage_skip(u32 full, u32 empty, u32 &slot, u32 &parity)
@@ -451,10 +432,6 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
                                             const lac_tensor_map *y_map = nullptr)
 {
     u32 slot = 0, parity = 0;
-#if LAC_HOLDS_LAST
-    u32 kept = LAC_STAGES; /* the slot of the last tile's last stage; LAC_STAGES: none */
-    const u32 own_w = stages + LAC_X_STAGE + (threadIdx.x >> 7) * LAC_PIECE;
-#endif
     lac_item item, next;
     lac_ask_for_map(args, y_map);
     int index = blockIdx.x / LAC_CLUSTER;
@@ -481,21 +458,12 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             lac_stage_products(sum, stages + slot * LAC_STAGE, threadIdx.x >> 7);
             /* The stage goes back as soon as it can; the other warpgroup keeps the tensor cores busy meanwhile. And sparse products
              * take their places out of a register, which the next stage's must not replace under them. */
-#if LAC_HOLDS_LAST
-            if (stage == begin && kept < LAC_STAGES) lac_stage_release_kept(empty, kept);
-            lac_wgmma_wait<0>();
-            if (stage + 1 < end) lac_stage_release(empty, slot);
-#else
             lac_wgmma_wait<0>();
             lac_stage_release(empty, slot);
-#endif
             if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
         }
 #pragma unroll
         for (int b = 0; b < LAC_BLOCKS; b++) lac_wgmma_results(sum[b]);
-#if LAC_HOLDS_LAST
-        kept = (slot ? slot : LAC_STAGES) - 1;
-#endif
 #if LAC_PAIRED
         for (int stage = end; stage < item.end; stage++) lac_stage_skip(full, empty, slot, parity);
 #endif
@@ -510,13 +478,8 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             for (int i = 0; i < LAC_SUMS; i++) args.partial[at + (b * LAC_SUMS + i) * 256] = sum[b][i];
 #elif LAC_STORES_Y
         if (args.stores_y) {
-#if LAC_HOLDS_LAST
-            const u32 kept_w = own_w + kept * LAC_STAGE;
-#else
-            const u32 kept_w = 0;
-#endif
             lac_tile_store(call, item, outputs, sum, stages + LAC_STAGES * LAC_STAGE + (threadIdx.x >> 7) * (LAC_STAGING_PIECES * LAC_PIECE),
-                           kept_w, y_map);
+                           y_map);
         } else {
             lac_tile_write(call, args, item, outputs, sum);
         }
