@@ -233,30 +233,53 @@ static void a_piece_is_laid_out_as_the_gpu_reads_it(void **state)
 
 /* ---- the ring of expand_ring.cu: a team's warps, as the kernel has them, in any order that waiting allows */
 
-enum { MOST_BLOCKS = 12, MOST_SPREADERS = 7, STEPS = LAC_RING_STEPS, SLOTS = LAC_RING_SLOTS, UNITS = STEPS * 16 };
+enum { MOST_BLOCKS = 132, MOST_SPREADERS = 7, STEPS = LAC_RING_STEPS, SLOTS = LAC_RING_SLOTS, UNITS = STEPS * 16 };
 
 typedef struct fetcher { /* warp 8 of a block and those that multiply */
     int item, step, place, use, issued, consumed;
     int slot, part, end; /* lac_parts_read */
 } fetcher;
 
+typedef struct spreader { /* one of the warps behind warp 8 */
+    int number;           /* of its next unit                             */
+    bool second;          /* it is the second of two                      */
+    int untold[2];        /* slots of units that the team is yet to be told of */
+} spreader;
+
 typedef struct team {
     int blocks, spreaders, steps, items, parts, stages;
     int spread[SLOTS], done[SLOTS];
     int ring[SLOTS][UNITS]; /* what each unit holds: item * steps + step */
-    int number[MOST_BLOCKS * MOST_SPREADERS];
+    spreader spreader[MOST_BLOCKS * MOST_SPREADERS];
     fetcher fetcher[MOST_BLOCKS];
 } team;
 
-/* lac_spread: one unit of warp `w`. False: it has to wait, or is through. */
-static bool spread_one(team *t, int w)
+static void tell(team *t, spreader *w)
 {
-    int part = t->number[w] / UNITS, unit = t->number[w] % UNITS, slot = part % SLOTS, turn = part / t->parts;
-    if (turn >= t->items || t->done[slot] < part / SLOTS * t->blocks) return false;
+    for (int i = 0; i < 2; i++) {
+        if (w->untold[i] < SLOTS) t->spread[w->untold[i]]++;
+        w->untold[i] = SLOTS;
+    }
+}
+
+/* lac_spread: one unit of a warp, the first or the second of two, or what it tells before. `seen`: it already knows that the unit's slot
+ * is free, if it is. False: it has to wait, or is through. */
+static bool spread_one(team *t, spreader *w, bool seen)
+{
+    int part = w->number / UNITS, unit = w->number % UNITS, slot = part % SLOTS, turn = part / t->parts, use = part / SLOTS;
+    bool untold = w->untold[0] < SLOTS || w->untold[1] < SLOTS, free = t->done[slot] >= use * t->blocks;
+    bool through = turn >= t->items;
+    if (untold && (!w->second || through || !seen || !free)) {
+        tell(t, w);
+        return true;
+    }
+    if (through || !free) return false;
     int at = part % t->parts * STEPS + unit / 16;
     if (at < t->steps) t->ring[slot][unit] = turn * t->steps + at;
-    t->spread[slot]++;
-    t->number[w] += t->blocks * t->spreaders;
+    w->untold[w->second] = slot;
+    if (use == 0) tell(t, w);
+    w->second = !w->second;
+    w->number += t->blocks * t->spreaders;
     return true;
 }
 
@@ -306,20 +329,20 @@ static void a_ring_serves_its_team(void **state)
     case_rng rng = {SEED};
     for (int round = 0; round < 200; round++) {
         team *t = calloc(1, sizeof *t);
-        t->blocks = 2 * (int)(1 + case_below(&rng, MOST_BLOCKS / 2));
+        t->blocks = 2 * (int)(1 + case_below(&rng, round % 10 ? 6 : MOST_BLOCKS / 2));
         t->spreaders = round % 2 ? 3 : 7;
         t->steps = (int)(1 + case_below(&rng, round % 3 ? 30 : 5));
         t->items = (int)(1 + case_below(&rng, 12));
         t->stages = (int)(2 + case_below(&rng, SLOTS - 2)); /* fewer than SLOTS */
         t->parts = (t->steps + STEPS - 1) / STEPS;
-        for (int i = 0; i < t->blocks * t->spreaders; i++) t->number[i] = i;
+        for (int i = 0; i < t->blocks * t->spreaders; i++) t->spreader[i] = (spreader){.number = i, .untold = {SLOTS, SLOTS}};
         for (int i = 0; i < t->blocks; i++) t->fetcher[i].use = 1, t->fetcher[i].end = t->steps < STEPS ? t->steps : STEPS;
         int idle = 0, actors = t->blocks * (t->spreaders + 2), offset = 0;
         while (idle < actors) { /* nobody can go on: all are through, or it has stopped for ever */
             int who = (offset + idle) % actors;
             bool went = who < t->blocks       ? fetch_one(t, who)
                         : who < 2 * t->blocks ? multiply_one(t, who - t->blocks)
-                                              : spread_one(t, who - 2 * t->blocks);
+                                              : spread_one(t, &t->spreader[who - 2 * t->blocks], case_below(&rng, 2));
             idle = went ? 0 : idle + 1;
             if (went) offset = (int)case_below(&rng, actors);
         }

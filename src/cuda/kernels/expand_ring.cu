@@ -67,9 +67,10 @@ __device__ __forceinline__ lac_team lac_team_of(const lac_gather_args &args, con
 
 /* ---- counters that the blocks of a team share */
 
+/* Behind a fence of the same thread. */
 __device__ __forceinline__ void lac_counter_add(u32 *counter)
 {
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+    asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
 
 /* Waits until the counter has reached `least`. */
@@ -113,18 +114,19 @@ struct lac_parts_read {
 __device__ __forceinline__ void lac_parts_give_back(const lac_team &team, int steps, lac_parts_read &read, int now)
 {
     while (read.end + LAC_STAGES <= now + 1) {
-        lac_counter_add(team.done + read.slot * LAC_RING_COUNTER);
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(team.done + read.slot * LAC_RING_COUNTER) : "memory");
         if (++read.slot == LAC_RING_SLOTS) read.slot = 0;
         if (++read.part == team.parts) read.part = 0;
         read.end += read.part + 1 == team.parts ? steps - read.part * LAC_RING_STEPS : LAC_RING_STEPS;
     }
 }
 
-/* X and W of a stage are told to the same barrier. */
-__device__ __forceinline__ void lac_fetch_x(const lac_walk &walk, const lac_tensor_map *map, u32 stage, u32 barrier)
+/* X and W of a stage are told to the same barrier. `turn`: items of this block before; every other one goes backwards along k. */
+__device__ __forceinline__ void lac_fetch_x(const lac_walk &walk, int turn, const lac_tensor_map *map, u32 stage, u32 barrier)
 {
+    const int step = turn & 1 ? walk.item.end - 1 - walk.stage : walk.stage - walk.item.begin;
     lac_barrier_expect(barrier, LAC_X_STAGE + LAC_W_STAGE);
-    lac_stream_x(map, stage, barrier, (walk.stage - walk.item.begin) * LAC_ROWS, walk.item.token_tile * LAC_TILE_TOKENS);
+    lac_stream_x(map, stage, barrier, step * LAC_ROWS, walk.item.token_tile * LAC_TILE_TOKENS);
 }
 
 __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const lac_ring_args &ring, const lac_tensor_map *map, u32 stages,
@@ -132,20 +134,21 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
 {
     const lac_team team = lac_team_of(args, ring);
     u32 slot = 0, parity = 1, place = 0, use = 1; /* of a stage; of a part of the ring, and how often that has been used */
-    int number = 0, ahead = 0;
+    int number = 0, ahead = 0, turn = 0;
     /* X of the first stages comes while the first of W is still being spread. */
     for (lac_walk first = lac_walk_begin(args); first.more && ahead < LAC_STAGES; ahead++) {
-        lac_fetch_x(first, map, stages + ahead * LAC_STAGE, full + 8 * ahead);
-        first.stage++;
+        lac_fetch_x(first, turn, map, stages + ahead * LAC_STAGE, full + 8 * ahead);
+        turn += ++first.stage == first.item.end;
         lac_walk_settle(args, first);
     }
+    turn = 0;
     lac_parts_read read = {0, 0, min(ring.steps, LAC_RING_STEPS)};
     for (lac_walk now = lac_walk_begin(args); now.more; lac_walk_settle(args, now)) {
         const u32 stage = stages + slot * LAC_STAGE, barrier = full + 8 * slot;
         const int step = now.stage - now.item.begin, within = step % LAC_RING_STEPS;
         lac_barrier_wait(empty + 8 * slot, parity);
         lac_parts_give_back(team, ring.steps, read, number);
-        if (number++ >= ahead) lac_fetch_x(now, map, stage, barrier);
+        if (number++ >= ahead) lac_fetch_x(now, turn, map, stage, barrier);
         if (within == 0) {
             lac_counter_wait(team.spread + place * LAC_RING_COUNTER, use * LAC_UNITS);
             lac_global_fence();
@@ -155,7 +158,7 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
         if (within == LAC_RING_STEPS - 1 || step == ring.steps - 1)
             if (++place == LAC_RING_SLOTS) place = 0, use++;
         if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
-        now.stage++;
+        turn += ++now.stage == now.item.end;
     }
 }
 
@@ -202,16 +205,32 @@ __device__ __forceinline__ void lac_units_next(const lac_team &team, lac_units &
     lac_units_settle(team, units);
 }
 
-/* The step of 64 inputs that the unit is a part of: it may lie behind the last one. */
-__device__ __forceinline__ int lac_units_step(const lac_units &units) { return units.in_item * LAC_RING_STEPS + units.within / 16; }
+/* Where a unit goes. */
+struct lac_target {
+    bool more;     /* there is such a unit                                            */
+    bool real;     /* it lies within k                                                */
+    u32 slot, use; /* of the ring; how often that was used before                     */
+    u32 at;        /* its first byte in the ring                                      */
+};
 
-__device__ __forceinline__ void lac_unit_load(u32 (&word)[LAC_WORDS], const lac_gather_args &args, const lac_ring_args &ring,
-                                              const lac_team &team, const lac_units &units)
+/* The warp's next unit: its words are asked for, and the warp goes on. Every other item is multiplied from the last inputs to the first,
+ * since these are what the last item has left of X in L2. */
+__device__ __forceinline__ lac_target lac_unit_begin(u32 (&word)[LAC_WORDS], const lac_gather_args &args, const lac_ring_args &ring,
+                                                     const lac_team &team, lac_units &units)
 {
-    const int step = lac_units_step(units), output_tile = units.pair * LAC_CLUSTER + (units.within >> 3 & 1);
-    if (units.turn < team.items && step < ring.steps)
-        lac_words_load(word, args.weight + (((i64)output_tile * ring.steps + step) * 2 + (units.within >> 2 & 1)) * LAC_W_PIECE,
+    const int step = units.in_item * LAC_RING_STEPS + units.within / 16, output_tile = units.pair * LAC_CLUSTER + (units.within >> 3 & 1);
+    lac_target target;
+    target.more = units.turn < team.items;
+    target.real = step < ring.steps;
+    target.slot = (u32)units.part % LAC_RING_SLOTS, target.use = (u32)units.part / LAC_RING_SLOTS;
+    target.at = (target.slot * LAC_RING_STEPS * 2 + units.within / 8) * LAC_RING_TILE + (units.within & 7) * (16 * 128);
+    if (target.more && target.real) {
+        const int from = units.turn & 1 ? ring.steps - 1 - step : step;
+        lac_words_load(word, args.weight + (((i64)output_tile * ring.steps + from) * 2 + (units.within >> 2 & 1)) * LAC_W_PIECE,
                        (threadIdx.x >> 4 & 1) * 64 + (units.within & 3) * 16 + (threadIdx.x & 15));
+    }
+    lac_units_next(team, units);
+    return target;
 }
 
 /* A lane's 32 inputs to the chunks of its row. */
@@ -225,51 +244,68 @@ __device__ __forceinline__ void lac_unit_store(u8 *to, const u32 (&out)[16])
                      : "memory");
 }
 
-/* Tells the team of a unit that this warp has stored. The fence also stands between what the first lane has read of counters before
- * and what the warp stores afterwards. */
-__device__ __forceinline__ void lac_unit_tell(const lac_team &team, u32 slot)
+/* Tells the team of the units that this warp has stored in these slots; LAC_RING_SLOTS: of none. The fence also stands between what the
+ * first lane has read of counters before and what the warp stores afterwards. */
+__device__ __forceinline__ void lac_units_tell(const lac_team &team, u32 slot, u32 other)
 {
     lac_global_fence();
     __syncwarp();
     if ((threadIdx.x & 31) == 0) {
         asm volatile("fence.acq_rel.gpu;" ::: "memory");
-        asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(team.spread + slot * LAC_RING_COUNTER) : "memory");
+        if (slot < LAC_RING_SLOTS) lac_counter_add(team.spread + slot * LAC_RING_COUNTER);
+        if (other < LAC_RING_SLOTS) lac_counter_add(team.spread + other * LAC_RING_COUNTER);
     }
 }
 
-/* A unit is told of when the next one has been spread: by then its stores have arrived, and the fence waits for nothing. Those that fill
- * the ring for the first time, for which everybody waits, are told of at once. Its slot's counter is asked for before the spreading,
- * whose time hides the answer's. */
+/* A spread unit to its place, as soon as everybody has read what was there. `seen` is what the first lane knows of that. Returns the slot, if
+ * the team has yet to be told. */
+__device__ __forceinline__ u32 lac_unit_end(const lac_team &team, const lac_target &target, u32 seen, const u32 (&out)[16])
+{
+    const u32 least = target.use * team.blocks;
+    if ((threadIdx.x & 31) == 0 && (int)(seen - least) < 0) lac_counter_wait(team.done + target.slot * LAC_RING_COUNTER, least);
+    __syncwarp();
+    if (target.real) lac_unit_store(team.ring + target.at, out);
+    if (target.use > 0) return target.slot;
+    lac_units_tell(team, target.slot, LAC_RING_SLOTS);
+    return LAC_RING_SLOTS;
+}
+
+/* Two units at a time. The team is told of them when the first of the next two has been spread: by then their stores have arrived, and the
+ * fence, which costs more than a unit, waits for nothing. Those that fill the ring for the first time, for which everybody waits, are told of at
+ * once. Counters are asked for before the spreading, whose time hides the answer's. */
 __device__ __forceinline__ void lac_spread(const lac_gather_args &args, const lac_ring_args &ring, u32 full, u32 empty)
 {
     const lac_team team = lac_team_of(args, ring);
-    const bool leads = (threadIdx.x & 31) == 0;
     lac_units units = lac_units_begin(args, team);
-    u32 word[LAC_WORDS] = {}, ahead[LAC_WORDS] = {}, out[16], untold = LAC_RING_SLOTS;
-    lac_unit_load(word, args, ring, team, units);
+    u32 word[2][LAC_WORDS] = {}, out[16], untold[2] = {LAC_RING_SLOTS, LAC_RING_SLOTS};
+    lac_target first = lac_unit_begin(word[0], args, ring, team, units), second = lac_unit_begin(word[1], args, ring, team, units);
     lac_ring_begin(full, empty);
-    while (units.turn < team.items) {
-        const u32 slot = (u32)units.part % LAC_RING_SLOTS, use = (u32)units.part / LAC_RING_SLOTS, least = use * team.blocks;
-        const bool real = lac_units_step(units) < ring.steps;
-        u8 *const to = team.ring + (slot * LAC_RING_STEPS * 2 + units.within / 8) * LAC_RING_TILE + (units.within & 7) * (16 * 128);
-        u32 seen = 0;
-        if (leads && untold < LAC_RING_SLOTS) seen = lac_counter_read(team.done + slot * LAC_RING_COUNTER);
-        lac_units_next(team, units);
-        lac_unit_load(ahead, args, ring, team, units);
-        lac_spread_32(out, word);
-#pragma unroll
-        for (int i = 0; i < LAC_WORDS; i++) word[i] = ahead[i];
-        if (untold < LAC_RING_SLOTS) lac_unit_tell(team, untold);
-        if (leads && (int)(seen - least) < 0) lac_counter_wait(team.done + slot * LAC_RING_COUNTER, least);
-        __syncwarp();
-        if (real) lac_unit_store(to, out);
-        untold = slot;
-        if (use == 0) {
-            lac_unit_tell(team, slot);
-            untold = LAC_RING_SLOTS;
+    while (first.more) {
+        const bool tells = untold[0] < LAC_RING_SLOTS || untold[1] < LAC_RING_SLOTS;
+        u32 seen[2] = {0, 0};
+        if (tells && (threadIdx.x & 31) == 0) {
+            seen[0] = lac_counter_read(team.done + first.slot * LAC_RING_COUNTER);
+            seen[1] = lac_counter_read(team.done + second.slot * LAC_RING_COUNTER);
         }
+        lac_spread_32(out, word[0]);
+        if (tells) lac_units_tell(team, untold[0], untold[1]);
+        const lac_target third = lac_unit_begin(word[0], args, ring, team, units);
+        untold[0] = lac_unit_end(team, first, seen[0], out);
+        untold[1] = LAC_RING_SLOTS;
+        if (second.more) {
+            lac_spread_32(out, word[1]);
+            const lac_target fourth = lac_unit_begin(word[1], args, ring, team, units);
+            /* Nobody waits with a unit untold: the others might wait for that one. */
+            if (untold[0] < LAC_RING_SLOTS && __any_sync(~0u, (threadIdx.x & 31) == 0 && (int)(seen[1] - second.use * team.blocks) < 0)) {
+                lac_units_tell(team, untold[0], LAC_RING_SLOTS);
+                untold[0] = LAC_RING_SLOTS;
+            }
+            untold[1] = lac_unit_end(team, second, seen[1], out);
+            second = fourth;
+        }
+        first = third;
     }
-    if (untold < LAC_RING_SLOTS) lac_unit_tell(team, untold);
+    lac_units_tell(team, untold[0], untold[1]);
 }
 
 extern "C" __global__ void __launch_bounds__(256 + 32 * (LAC_SPREADERS + 1), 1)
