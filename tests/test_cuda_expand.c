@@ -6,6 +6,7 @@
 #include "cuda/kernels/expand_arguments.h"
 #include "cuda/runtime.h"
 #include "cuda/state.h"
+#include "format/sample.h"
 #include "format/weight.h"
 
 enum { CASES = 150, SEED = 20261117, THREADS = 128 };
@@ -351,6 +352,36 @@ static void a_ring_serves_its_team(void **state)
     }
 }
 
+/* ---- plans */
+
+/* Who prunes for memory asks for no_dense, and gets W compressed: no kernel that is dense by name, nor one whose tiles are. */
+static void a_plan_without_dense_keeps_w_compressed(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"4:8", "8:16", "16:32", "4:16", "8:32", "3:7"};
+    lac_device *target;
+    ASSERT_OK(lac_device_open("h200", &target));
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        lac_pattern pattern;
+        lac_weight *w = NULL;
+        ASSERT_OK(lac_pattern_parse(patterns[i], &pattern));
+        ASSERT_OK(lac_weight_sample(&pattern, 4096, 4096, LAC_DTYPE_F16, &w));
+        for (int64_t m = 512; m <= 8192; m *= 2) {
+            lac_plan_options options = {.size = sizeof options, .no_dense = 1, .predict_only = 1};
+            options.x_dtype = options.y_dtype = LAC_DTYPE_F16;
+            lac_plan *plan = NULL;
+            lac_plan_info info = {.size = sizeof info};
+            ASSERT_OK(lac_plan_create(target, w, m, &options, &plan));
+            ASSERT_OK(lac_plan_get_info(plan, &info));
+            if (m >= 2048) assert_string_equal(info.kernel, "cuda_f16_expand_ring");
+            assert_non_null(strstr(info.kernel, "_expand"));
+            lac_plan_free(plan);
+        }
+        lac_weight_free(w);
+    }
+    lac_device_close(target);
+}
+
 /* ---- a warp's way through its units: lac_units of expand_ring.cu, which divides only once */
 
 typedef struct units {
@@ -403,9 +434,9 @@ static void a_warp_finds_its_units(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pieces_hold_the_weight),
-                                       cmocka_unit_test(a_piece_is_laid_out_as_the_gpu_reads_it),
-                                       cmocka_unit_test(runs_are_as_short_as_they_may_be),
-                                       cmocka_unit_test(a_ring_serves_its_team), cmocka_unit_test(a_warp_finds_its_units)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_hold_the_weight),           cmocka_unit_test(a_piece_is_laid_out_as_the_gpu_reads_it),
+        cmocka_unit_test(runs_are_as_short_as_they_may_be), cmocka_unit_test(a_ring_serves_its_team),
+        cmocka_unit_test(a_warp_finds_its_units),           cmocka_unit_test(a_plan_without_dense_keeps_w_compressed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,6 +92,9 @@ static int64_t rows_of(const lac_weight *w, lac_gather_kind kind)
     return g->selected * g->unit_k < g->k ? g->selected * g->unit_k : g->k;
 }
 
+/* Of all inputs, from how many on a copy of W is taken for a dense one. */
+static const double NEARLY_ALL = 0.9;
+
 /* Rows of X that a joined tile reads, as many as independent choices have. */
 static double joined_rows(const lac_weight *w, const lac_gather_shape *s)
 {
@@ -194,6 +197,8 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     int64_t rows = rows_of(problem->weight, s->kind), both = 2 * rows < g->k ? 2 * rows : g->k;
     double density = g->k > 0 ? (double)rows / (double)g->k : 0.0;
     if (s->joined && s->paired) return false;
+    /* Such tiles hold W with nearly all its zeros. */
+    if (s->joined && problem->options.no_dense && joined_rows(problem->weight, s) > NEARLY_ALL * (double)g->k) return false;
     if (s->every && problem->weight->part[LAC_PART_COL_PERM].data) return false;
     s->boxes = s->kind == LAC_GATHER_DENSE && (s->every || in_boxes(problem->weight, s->rows));
     if (s->paired && (s->kind != LAC_GATHER_DENSE || s->boxes || s->height > 64 || s->groups < 2)) return false;

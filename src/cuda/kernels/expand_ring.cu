@@ -30,6 +30,7 @@
 #define LAC_TEAMS 1
 #include "tile_product.cuh"
 
+#include "chain.cuh"
 #include "expand_arguments.h"
 #include "expand_spread.cuh"
 #include "stream_x.cuh"
@@ -99,8 +100,8 @@ __device__ __forceinline__ u32 lac_counter_read(const u32 *counter)
 __device__ __forceinline__ void lac_ring_begin(u32 full, u32 empty)
 {
     lac_barriers_begin(full, empty, 1);
-    asm volatile("griddepcontrol.wait;" ::: "memory"); /* until the counters are 0 */
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    lac_wait_for_inputs(); /* and the counters are 0 */
+    lac_let_next_begin();
 }
 
 /* ---- warp 8 */
