@@ -84,8 +84,28 @@ static void spread_half(const lac_expand_shape *s, const uint32_t *word, int pla
     }
 }
 
+/* The same without LAC_BOTH_ENDS, as its result is defined. */
+static void spread_in_order(const lac_expand_shape *s, const uint32_t *word, uint32_t out[16])
+{
+    uint32_t kept = word[s->words - 1];
+    int next = 0;
+    for (int i = 0; i < 32; i++) {
+        int pair = i / 2, bit = 8 * (2 * (pair & 1) + i % 2) + 7 - pair / 2;
+        if (i % s->run == 0) next = i / s->run * s->per;
+        if (i % 2 == 0) out[pair] = 0;
+        if (!(kept >> bit & 1)) continue;
+        assert_true(next < (i / s->run + 1) * s->per);
+        out[pair] |= (word[next / 2] >> 16 * (next & 1) & 0xffff) << 16 * (i % 2);
+        next++;
+    }
+}
+
 static void spread(const lac_expand_shape *s, const uint32_t *word, uint32_t out[16])
 {
+    if (!s->team) {
+        spread_in_order(s, word, out);
+        return;
+    }
     for (int run = 0; run < 32 / s->run; run++) {
         spread_half(s, word, run * s->per, run * s->run / 2, 1, out);
         spread_half(s, word, (run + 1) * s->per - 2, (run + 1) * s->run / 2 - 1, -1, out);

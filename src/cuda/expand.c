@@ -78,6 +78,7 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define_problem(request, problem);
     lac_cuda_request_define(request, "LAC_RUN", s->run);
     lac_cuda_request_define(request, "LAC_PER", s->per);
+    lac_cuda_request_define(request, "LAC_BOTH_ENDS", s->team > 0);
     lac_cuda_request_define(request, "LAC_TILE_OUTPUTS", s->tile_outputs);
     lac_cuda_request_define(request, "LAC_TILE_TOKENS", tokens_of(s, program));
     lac_cuda_request_define(request, "LAC_N", s->team ? tokens_of(s, program) : s->width);

@@ -46,8 +46,8 @@ static int count_before(const lac_weight_row *row, int64_t i, int64_t end)
     return count;
 }
 
-/* The pieces of a row are `stride` bytes apart, from `first` on; `row` is its number within a piece. A run's first half fills its
- * places from the first one on, the second half up to the last one. */
+/* The pieces of a row are `stride` bytes apart, from `first` on; `row` is its number within a piece. A run fills its places
+ * from the first one on; for the ring its second half does so up to the last one. */
 static void fill_row(const tiler *t, int row, uint8_t *first, int64_t stride)
 {
     const lac_expand_shape *s = t->shape;
@@ -57,7 +57,7 @@ static void fill_row(const tiler *t, int row, uint8_t *first, int64_t stride)
         uint8_t *piece = first + begin / LAC_EXPAND_INPUTS * stride;
         int start = (int)(begin % LAC_EXPAND_SPAN) / s->run * s->per;
         for (int j = 0; j < all; ++j, ++i) {
-            int bit, place = start + (j < front ? j : s->per - all + j);
+            int bit, place = start + (j < front || s->team == 0 ? j : s->per - all + j);
             int thread = lac_expand_bit_at(row, (int)(t->row.columns[i] % LAC_EXPAND_INPUTS), &bit);
             put(piece, lac_expand_word_at(s->words, thread, place / 2) + place % 2 * 2, bits_of(t->weight, t->row.values[i]));
             piece[lac_expand_word_at(s->words, thread, s->words - 1) + bit / 8] |= (uint8_t)(1 << bit % 8);

@@ -122,12 +122,11 @@ __device__ __forceinline__ void lac_parts_give_back(const lac_team &team, int st
     }
 }
 
-/* X and W of a stage are told to the same barrier. `turn`: items of this block before; every other one goes backwards along k. */
-__device__ __forceinline__ void lac_fetch_x(const lac_walk &walk, int turn, const lac_tensor_map *map, u32 stage, u32 barrier)
+/* X and W of a stage are told to the same barrier. */
+__device__ __forceinline__ void lac_fetch_x(const lac_walk &walk, const lac_tensor_map *map, u32 stage, u32 barrier)
 {
-    const int step = turn & 1 ? walk.item.end - 1 - walk.stage : walk.stage - walk.item.begin;
     lac_barrier_expect(barrier, LAC_X_STAGE + LAC_W_STAGE);
-    lac_stream_x(map, stage, barrier, step * LAC_ROWS, walk.item.token_tile * LAC_TILE_TOKENS);
+    lac_stream_x(map, stage, barrier, (walk.stage - walk.item.begin) * LAC_ROWS, walk.item.token_tile * LAC_TILE_TOKENS);
 }
 
 __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const lac_ring_args &ring, const lac_tensor_map *map, u32 stages,
@@ -135,21 +134,20 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
 {
     const lac_team team = lac_team_of(args, ring);
     u32 slot = 0, parity = 1, place = 0, use = 1; /* of a stage; of a part of the ring, and how often that has been used */
-    int number = 0, ahead = 0, turn = 0;
+    int number = 0, ahead = 0;
     /* X of the first stages comes while the first of W is still being spread. */
     for (lac_walk first = lac_walk_begin(args); first.more && ahead < LAC_STAGES; ahead++) {
-        lac_fetch_x(first, turn, map, stages + ahead * LAC_STAGE, full + 8 * ahead);
-        turn += ++first.stage == first.item.end;
+        lac_fetch_x(first, map, stages + ahead * LAC_STAGE, full + 8 * ahead);
+        first.stage++;
         lac_walk_settle(args, first);
     }
-    turn = 0;
     lac_parts_read read = {0, 0, min(ring.steps, LAC_RING_STEPS)};
     for (lac_walk now = lac_walk_begin(args); now.more; lac_walk_settle(args, now)) {
         const u32 stage = stages + slot * LAC_STAGE, barrier = full + 8 * slot;
         const int step = now.stage - now.item.begin, within = step % LAC_RING_STEPS;
         lac_barrier_wait(empty + 8 * slot, parity);
         lac_parts_give_back(team, ring.steps, read, number);
-        if (number++ >= ahead) lac_fetch_x(now, turn, map, stage, barrier);
+        if (number++ >= ahead) lac_fetch_x(now, map, stage, barrier);
         if (within == 0) {
             lac_counter_wait(team.spread + place * LAC_RING_COUNTER, use * LAC_UNITS);
             lac_global_fence();
@@ -159,7 +157,7 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
         if (within == LAC_RING_STEPS - 1 || step == ring.steps - 1)
             if (++place == LAC_RING_SLOTS) place = 0, use++;
         if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
-        turn += ++now.stage == now.item.end;
+        now.stage++;
     }
 }
 
@@ -214,8 +212,7 @@ struct lac_target {
     u32 at;        /* its first byte in the ring                                      */
 };
 
-/* The warp's next unit: its words are asked for, and the warp goes on. Every other item is multiplied from the last inputs to the first,
- * since these are what the last item has left of X in L2. */
+/* The warp's next unit: its words are asked for, and the warp goes on. */
 __device__ __forceinline__ lac_target lac_unit_begin(u32 (&word)[LAC_WORDS], const lac_gather_args &args, const lac_ring_args &ring,
                                                      const lac_team &team, lac_units &units)
 {
@@ -225,11 +222,9 @@ __device__ __forceinline__ lac_target lac_unit_begin(u32 (&word)[LAC_WORDS], con
     target.real = step < ring.steps;
     target.slot = (u32)units.part % LAC_RING_SLOTS, target.use = (u32)units.part / LAC_RING_SLOTS;
     target.at = (target.slot * LAC_RING_STEPS * 2 + units.within / 8) * LAC_RING_TILE + (units.within & 7) * (16 * 128);
-    if (target.more && target.real) {
-        const int from = units.turn & 1 ? ring.steps - 1 - step : step;
-        lac_words_load(word, args.weight + (((i64)output_tile * ring.steps + from) * 2 + (units.within >> 2 & 1)) * LAC_W_PIECE,
+    if (target.more && target.real)
+        lac_words_load(word, args.weight + (((i64)output_tile * ring.steps + step) * 2 + (units.within >> 2 & 1)) * LAC_W_PIECE,
                        (threadIdx.x >> 4 & 1) * 64 + (units.within & 3) * 16 + (threadIdx.x & 15));
-    }
     lac_units_next(team, units);
     return target;
 }
