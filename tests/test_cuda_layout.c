@@ -148,9 +148,10 @@ static void read_stage(reader *r, int64_t tile, int64_t stage)
 
 static void check_shape(lac_device *target, const lac_weight *w, lac_gather_shape shape)
 {
-    /* A block's barriers and what the GPU keeps of each block for itself come to it. */
+    /* A block's barriers and row numbers, and what the GPU keeps of each block for itself, come to it. */
     unsigned resident = (unsigned)shape.resident, room = lac_cuda_target_of(target)->shared_per_block + 1024;
-    assert_true(resident * (lac_gather_shared(&shape) + 2048) <= room);
+    unsigned own = shape.kind == LAC_GATHER_STREAM ? 1024 : LAC_GATHER_NUMBERS_BYTES;
+    assert_true(resident * (lac_gather_shared(&shape) + own + 1024) <= room);
     lac_gather_tiled tiled;
     ASSERT_OK(lac_gather_tile(w, &shape, &tiled));
     int64_t n = w->n_out, k = w->k_in;

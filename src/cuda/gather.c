@@ -70,6 +70,20 @@ static bool stores_y(const lac_gather_shape *s) { return s->staging > 0 && s->pa
 
 static bool adds_up(const lac_gather_shape *s) { return s->parts > 1 && !s->meets; }
 
+/* A gather that stands beside a stream has row numbers in shared memory too, and may have room for a stage less. */
+static int stages_of(const lac_problem *problem, const lac_gather_shape *s, int program)
+{
+    unsigned room = lac_cuda_target_of(problem->device)->shared_per_block;
+    return program != STREAM && lac_gather_shared(s) + LAC_GATHER_NUMBERS_BYTES > room ? s->stages - 1 : s->stages;
+}
+
+static unsigned shared_of(const lac_problem *problem, const lac_gather_shape *s, int program)
+{
+    lac_gather_shape own = *s;
+    own.stages = stages_of(problem, s, program);
+    return lac_gather_shared(&own);
+}
+
 static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_gather_shape *s, int program)
 {
     static const char *const entries[] = {[GATHER] = "lac_gather", [STREAM] = "lac_stream", [REDUCE] = "lac_tile_reduce"};
@@ -82,7 +96,7 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_TILE_OUTPUTS", s->tile_outputs);
     lac_cuda_request_define(request, "LAC_TILE_TOKENS", s->tile_tokens);
     lac_cuda_request_define(request, "LAC_N", s->width);
-    lac_cuda_request_define(request, "LAC_STAGES", s->stages);
+    lac_cuda_request_define(request, "LAC_STAGES", stages_of(problem, s, program));
     lac_cuda_request_define(request, "LAC_CLUSTER", cluster_of(s, program));
     lac_cuda_request_define(request, "LAC_RESIDENT", s->resident);
     lac_cuda_request_define(request, "LAC_SPARSE", lac_gather_is_sparse(s));
@@ -153,7 +167,8 @@ static lac_status load_programs(const lac_problem *problem, gather_state *state)
     lac_status status = requests(problem, request, &count);
     if (!status) count = list_programs(problem, &state->shape, which);
     for (int i = 0; i < count && !status; ++i)
-        status = lac_cuda_program_get(problem->device, &request[i], which[i] <= STREAM ? lac_gather_shared(&state->shape) : 0,
+        status = lac_cuda_program_get(problem->device, &request[i],
+                                      which[i] <= STREAM ? shared_of(problem, &state->shape, which[i]) : 0,
                                       &state->program[which[i]]);
     return status;
 }
@@ -253,7 +268,7 @@ static lac_status turn_x(const lac_problem *problem, const gather_state *state, 
     int64_t across = (problem->weight->k_in + TURN_SIDE - 1) / TURN_SIDE, down = args->ldx / TURN_SIDE;
     if (across == 0) return LAC_STATUS_OK;
     lac_cuda_launch launch = {
-        .function = state->program[TURN], .grid = {(unsigned)(across * down), 1, 1}, .block = TURN_THREADS};
+        .function = state->program[TURN], .grid = {(unsigned)(across * down), 1, 1}, .block = TURN_THREADS, .early = true};
     return lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){gpu_call, &turn});
 }
 
@@ -317,9 +332,9 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
     lac_cuda_launch product = {.function = state->program[program],
                                .grid = {(unsigned)((items < most ? items : most) * cluster), 1, 1},
                                .block = PRODUCT_THREADS,
-                               .shared_bytes = lac_gather_shared(s),
+                               .shared_bytes = shared_of(problem, s, program),
                                .cluster = (unsigned)(meets ? cluster * parts : cluster),
-                               .early = meets || !streams || s->boxes};
+                               .early = true};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     if (turns(problem) && !streams) status = turn_x(problem, state, call->stream, &gpu_call, &args);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);

@@ -20,9 +20,11 @@ enum {
 };
 
 /* The first stages of a block and its last stores, and what the first wait for where their number must be loaded first. */
-static const double FILL_SECONDS = 0.9e-6, RANGE_SECONDS = 2.4e-6;
+static const double FILL_SECONDS = 0.1e-6, RANGE_SECONDS = 2.4e-6;
 /* What a tile costs beside its stages, and one of 128 x 256 for its size; blocks of a cluster wait for each other. */
-static const double SWITCH_SECONDS = 0.15e-6, EPILOGUE_SECONDS = 0.3e-6, CLUSTER_SECONDS = 0.3e-6;
+static const double SWITCH_SECONDS = 0.2e-6, EPILOGUE_SECONDS = 0.3e-6, CLUSTER_SECONDS = 1.0e-6;
+/* The same where rows of Y are in another order and the last tokens are less than a tile: they are stored one by one. */
+static const double SCATTER_SECONDS = 4e-6;
 /* A block with one stage reads, multiplies and writes in turn; with each further one, so much more of it overlaps. */
 static const double OVERLAP_A_STAGE = 0.02;
 /* The streaming kernel: a tile's epilogue, which no copy hides, the first stages of a block, and parts that meet. */
@@ -147,10 +149,11 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     double clusters = floor((double)rates->multiprocessors * (blocks > 2 ? LARGE_CLUSTERS : 1.0) / blocks);
     double waves = ceil(tiles * s->parts / blocks / (clusters * s->resident));
     bool stream = s->kind == LAC_GATHER_STREAM;
-    double tile = SWITCH_SECONDS + EPILOGUE_SECONDS * s->tile_outputs * s->tile_tokens / 32768.0;
-    double fill =
-        stream ? waves * TILE_SECONDS + (s->meets ? MEET_SECONDS + padding : STREAM_FILL_SECONDS)
-               : waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) + (s->cluster > 1 ? CLUSTER_SECONDS : 0.0);
+    double area = s->tile_outputs * s->tile_tokens / 32768.0, tile = SWITCH_SECONDS + EPILOGUE_SECONDS * area;
+    bool scatters = problem->weight->part[LAC_PART_ROW_PERM].data && problem->m % s->tile_tokens;
+    double fill = stream ? waves * TILE_SECONDS + (s->meets ? MEET_SECONDS + padding : STREAM_FILL_SECONDS)
+                         : waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
+                               (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
     double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * waves - 1.0);
     double efficiency = s->meets ? MEET_EFFICIENCY : engine ? STREAM_EFFICIENCY : s->efficiency;
     if (!engine) {
@@ -222,8 +225,9 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
         s->token_tiles = lac_ceil_divide(s->token_tiles, s->cluster) * s->cluster;
     if (s->cluster > 1 || s->boxes || s->kind == LAC_GATHER_STREAM) s->resident = 1;
     if (s->width == 192 && (s->boxes || s->kind == LAC_GATHER_STREAM)) return false;
-    int64_t bytes = (int64_t)lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES, stage = lac_gather_stage(s);
-    if (s->resident > 1) bytes = (bytes + RESERVED_BYTES) / s->resident - RESERVED_BYTES - BARRIER_BYTES;
+    int64_t bytes = (int64_t)lac_cuda_target_of(problem->device)->shared_per_block, stage = lac_gather_stage(s);
+    if (s->resident > 1) bytes = (bytes + RESERVED_BYTES) / s->resident - RESERVED_BYTES;
+    bytes -= s->kind == LAC_GATHER_STREAM ? BARRIER_BYTES : LAC_GATHER_NUMBERS_BYTES;
     s->stages = bytes / stage < MOST_STAGES ? (int)(bytes / stage) : MOST_STAGES;
     s->staging = !s->meets && stores(problem, s) ? staging_beside(s, bytes) : 0;
     if (s->staging) s->stages = (int)lac_smaller(s->stages, (bytes - lac_gather_staging(s->staging)) / stage);
@@ -283,10 +287,10 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
     static const struct {
         int outputs, tokens, width, paired, resident;
         double dense, sparse;
-    } tiles[] = {{128, 256, 256, 0, 1, 1.44, 1.54}, {64, 512, 256, 0, 1, 1.38, 1.84}, {128, 128, 128, 0, 1, 1.1, 1.22},
-                 {64, 256, 128, 0, 1, 1.22, 1.46},  {128, 64, 64, 0, 2, 1.4, 1.54},   {64, 128, 64, 0, 2, 1.38, 1.44},
+    } tiles[] = {{128, 256, 256, 0, 1, 1.42, 1.6},  {64, 512, 256, 0, 1, 1.74, 1.92}, {128, 128, 128, 0, 1, 1.2, 1.22},
+                 {64, 256, 128, 0, 1, 1.34, 1.52},  {128, 64, 64, 0, 2, 1.45, 1.32},  {64, 128, 64, 0, 2, 1.36, 1.28},
                  {128, 256, 256, 1, 1, 1.34, 0.0},  {128, 128, 128, 1, 1, 1.0, 0.0},  {256, 128, 128, 0, 1, 1.3, 1.38},
-                 {128, 192, 192, 0, 1, 1.2, 1.38},  {64, 384, 192, 0, 1, 1.18, 1.42}};
+                 {128, 192, 192, 0, 1, 1.32, 1.52}, {64, 384, 192, 0, 1, 1.24, 1.5}};
     const lac_weight *w = problem->weight;
     const lac_geometry *g = &w->geometry;
     if (problem->m == 0 || g->n == 0) return false;

@@ -45,6 +45,9 @@ static inline int lac_gather_stage(const lac_gather_shape *s)
     return (lac_gather_x_stage(s) + lac_gather_w_stage(s) + 1023) / 1024 * 1024;
 }
 static inline int lac_gather_staging(int pieces) { return pieces * 2 * 8192; } /* 64 x 64 elements for each warpgroup */
+/* Barriers and row numbers of kernels/gather.cu, beside what lac_gather_shared counts. */
+enum { LAC_GATHER_NUMBERS_BYTES = 3072 };
+
 static inline unsigned lac_gather_shared(const lac_gather_shape *s)
 {
     return (unsigned)(s->stages * lac_gather_stage(s) + lac_gather_staging(s->staging));

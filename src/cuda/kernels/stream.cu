@@ -16,14 +16,6 @@
 
 static_assert(LAC_ROWS == 64 && LAC_BLOCKS == 1, "a stage is 64 rows, and a warpgroup has 64 outputs");
 
-/* Returns when the kernel before this one on the stream has ended: until then nothing may be read but W, and nothing be written. */
-__device__ __forceinline__ void lac_wait_for_x()
-{
-#if LAC_MEETS
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 #if LAC_MEETS
 /* A block has one tile. W of the first stages is on its way before X may be read. */
 __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const lac_tensor_map *map, u32 stages, u32 full, u32 empty)
@@ -37,7 +29,7 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
         lac_barrier_expect(full + 8 * i, LAC_X_STAGE + LAC_W_STAGE);
         lac_copy_bulk(stages + i * LAC_STAGE + LAC_X_STAGE, weight + (i64)i * LAC_W_STAGE, LAC_W_STAGE, full + 8 * i);
     }
-    lac_wait_for_x();
+    lac_wait_for_inputs();
     for (int i = 0; i < first; i++) lac_stream_x(map, stages + i * LAC_STAGE, full + 8 * i, row + i * LAC_ROWS, token);
     u32 slot = 0, parity = 0;
     for (int i = LAC_STAGES; i < count; i++) {
@@ -53,6 +45,7 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
 __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const lac_tensor_map *map, u32 stages, u32 full, u32 empty)
 {
     u32 slot = 0, parity = 1;
+    lac_wait_for_inputs();
     for (lac_walk now = lac_walk_begin(args); now.more; lac_walk_settle(args, now)) {
         const u32 stage = stages + slot * LAC_STAGE, barrier = full + 8 * slot;
         lac_barrier_wait(empty + 8 * slot, parity);
@@ -150,9 +143,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     __shared__ __align__(8) u64 barriers[2 * LAC_STAGES];
     const u32 stages = lac_shared_address(memory), full = lac_shared_address(barriers), empty = full + 8 * LAC_STAGES;
     lac_barriers_begin(full, empty, 1);
-#if LAC_MEETS
-    asm volatile("griddepcontrol.launch_dependents;"); /* the next kernel, if it waits as this one does, may come while this one ends */
-#endif
+    lac_let_next_begin();
     if (threadIdx.x >= 256) {
         lac_registers_fewer<56>();
         if (threadIdx.x == 256) lac_produce(args, &map, stages, full, empty);
@@ -160,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         if (LAC_MEETS) lac_cluster_sync(); /* in lac_tile_meet */
     } else {
         lac_registers_more<224>();
-        lac_wait_for_x();
+        lac_wait_for_inputs(); /* the bias is one */
         lac_multiply(call, args, stages, full, empty, &y_map);
     }
     __syncwarp();

@@ -60,8 +60,11 @@ static_assert(!LAC_MEETS || LAC_CLUSTER == 1, "a cluster's blocks have neighbour
 
 /* Registers of a thread that brings stages and of one that multiplies: 384 threads have 168 each to share or, two blocks on a
  * multiprocessor, 80. Tiles of three times a power of two tokens have more addresses and fewer sums. */
-#define LAC_PRODUCER_REGISTERS (LAC_RESIDENT > 1 ? 48 : LAC_N == 192 ? 104 : 56)
-#define LAC_CONSUMER_REGISTERS (LAC_RESIDENT > 1 ? 96 : LAC_N == 192 ? 200 : 224)
+#ifndef LAC_TEAMS /* only gather.cu's producers are several teams */
+#define LAC_TEAMS 1
+#endif
+#define LAC_PRODUCER_REGISTERS (LAC_RESIDENT > 1 ? 48 : LAC_N == 192 ? 120 : LAC_TEAMS > 1 ? 72 : 56)
+#define LAC_CONSUMER_REGISTERS (LAC_RESIDENT > 1 ? 96 : LAC_N == 192 ? 192 : LAC_TEAMS > 1 ? 216 : 224)
 
 /* Y leaves in so many pieces a warpgroup; staging has room for one, two or three. */
 #define LAC_PIECES (LAC_BLOCKS * LAC_N / 64)

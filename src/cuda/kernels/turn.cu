@@ -7,6 +7,7 @@
  * product, which begins with them, asks for them; and the product may be launched at once (it waits by itself, where its
  * launch says so). Bottleneck: device memory. */
 #include "arguments.h"
+#include "chain.cuh"
 #include "numbers.cuh"
 
 #define LAC_SIDE 64
@@ -35,9 +36,8 @@ extern "C" __global__ void __launch_bounds__(256) lac_turn(const lac_gpu_call ca
     const int input0 = (int)(blockIdx.x % across) * LAC_SIDE, token0 = (int)(gridDim.x / across - 1 - blockIdx.x / across) * LAC_SIDE;
     const bool aligned = ((u64)x | (u64)call.ldx * 2) % 16 == 0;
     uint4 got[2];
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
+    lac_let_next_begin();
+    lac_wait_for_inputs(); /* and for the kernel that reads the last call's, where `to` is the same */
 #if LAC_X_TOKEN_MAJOR
     __shared__ u32 tile[LAC_SIDE * LAC_PITCH / 2];
 #pragma unroll
