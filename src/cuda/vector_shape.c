@@ -10,6 +10,8 @@
 enum { MOST_GROUP_INPUTS = 1024, MOST_BITMASK_INPUTS = 32, MOST_UNIT_INPUTS = 64 };
 /* Shared memory of a block for x, when two blocks are to live on a multiprocessor of an H200. */
 enum { GATHER_X_BYTES = 96 * 1024, MMA_X_BYTES = 64 * 1024 };
+/* Of a row, for 16 warps: four each, as measured. */
+enum { ENOUGH_STEPS = 64 };
 
 static int divide_up(int64_t a, int64_t b) { return (int)lac_ceil_divide(a, b); }
 
@@ -147,8 +149,12 @@ static void choose_warps(const lac_weight *w, const lac_cuda_target *target, lac
         if (s->row_warps * s->k_warps > 8 || spreads_many) s->blocks = 1;
     } else if (s->tokens <= 2) {
         s->row_warps = 1;
-        s->k_warps = has_few_rows(w, target) ? 16 : 8;
-        if (s->k_warps == 16) s->blocks = 1;
+        /* fp32 has few instructions a byte: with one token there are registers for two blocks of 16 warps, where each has a few
+         * steps. Measured where a quarter of the weights or less is kept. */
+        bool few_rows = has_few_rows(w, target), sparse = 4 * s->group_slots <= s->group_inputs;
+        bool light = s->tokens == 1 && s->value_bytes == 4 && sparse && s->steps >= ENOUGH_STEPS;
+        s->k_warps = few_rows || light ? 16 : 8;
+        if (few_rows) s->blocks = 1;
     } else {
         s->row_warps = 2;
         s->k_warps = s->tokens <= 8 ? 8 : 4;
