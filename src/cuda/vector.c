@@ -129,6 +129,8 @@ static void count_mma(const lac_vector_shape *s, double *instructions, double *s
     *shared = 128.0 * (2.0 * s->slots + (clears_words ? clear : 2.0 * clear) + 2.0 * inputs + 2.0 * mmas * tiles);
 }
 
+static bool starts_early(const lac_problem *problem) { return lac_cuda_target_of(problem->device)->arch >= 90; }
+
 /* What spreading for more than 8 tokens took beyond the counts on an H200: 8 us (8192 x 8192) and 12 us (4096 x 4096). */
 static const double SPREAD_MORE_SECONDS = 10e-6;
 
@@ -158,7 +160,8 @@ lac_cost lac_cuda_vector_cost(const lac_problem *problem)
                          .blocks_at_once = blocks, /* all SMs draw on one memory: a part-filled wave costs little */
                          .fill_seconds = x_copies / rates->l2 + /* products wait for x */
                                          (s.mma && !s.direct && s.tokens > 8 ? SPREAD_MORE_SECONDS : 0.0),
-                         .launches = 1};
+                         .launches = 1,
+                         .early = starts_early(problem)};
     return lac_model_gpu_cost(rates, &work);
 }
 
@@ -211,6 +214,7 @@ static lac_status prepare_state(const lac_problem *problem, const lac_vector_sha
     state->launch.block = (unsigned)(32 * s->row_warps * s->k_warps);
     state->launch.shared_bytes = s->shared_bytes;
     state->launch.cluster = (unsigned)s->split;
+    state->launch.early = starts_early(problem);
     return status;
 }
 

@@ -196,16 +196,20 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
     const i64 row_block = (i64)(blockIdx.x / LAC_SPLIT) * LAC_ROW_WARPS + warp / LAC_K_WARPS;
     const u32 x = lac_shared_address(memory);
     float sums[2][LAC_TOKENS] = {};
+    let_next_start();
 
     for (int chunk = split_rank(); chunk < w.chunks; chunk += LAC_SPLIT) {
         i64 first, end;
         chunk_tiles(w, row_block, chunk, first, end);
-        /* The first weights are on their way while x is brought. */
+        /* The first weights are on their way while x is brought, and before what is to make x has ended. */
         step_data even, odd;
         i64 tile = first + k_warp;
         if (tile < end) load_step(even, w, tile, lane);
         if (tile + LAC_K_WARPS < end) load_step(odd, w, tile + LAC_K_WARPS, lane);
-        if (chunk >= LAC_SPLIT) __syncthreads();
+        if (chunk >= LAC_SPLIT)
+            __syncthreads();
+        else
+            wait_for_x();
         stage_x(call, w, memory, chunk * LAC_CHUNK_INPUTS);
         __syncthreads();
         for (; tile < end; tile += 2 * LAC_K_WARPS) {
@@ -217,6 +221,7 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
         }
     }
 
+    if (w.chunks <= split_rank()) wait_for_x();
     __syncthreads();
     float *partial = (float *)memory;
 #pragma unroll

@@ -125,6 +125,22 @@ __device__ __forceinline__ int split_rank()
 #endif
 }
 
+/* The next kernel on the stream, if it waits as this one does, may come while this one ends (sm_90 and later). */
+__device__ __forceinline__ void let_next_start()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/* Returns when the kernel before this one on the stream has ended: until then X may not be read, nor Y be written. */
+__device__ __forceinline__ void wait_for_x()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* partial[warp][token][32 rows] of every block of the cluster -> Y: first the warps, then the blocks, in the order of k. All
  * threads call it, having written their part. */
 __device__ __forceinline__ void reduce_and_store(const lac_gpu_call &call, const lac_vector_weight &w, const float *partial)

@@ -227,15 +227,19 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
     float sums[2][token_tiles][4] = {};
 #pragma unroll
     for (int i = 0; i < strip_bytes / 64; ++i) lac_shared_store(strip + i * 128, 0);
+    let_next_start();
 
     for (int chunk = split_rank(); chunk < w.chunks; chunk += LAC_SPLIT) {
         i64 first, end;
         chunk_tiles(w, row_block, chunk, first, end);
-        /* The first weights are on their way while x is brought. */
+        /* The first weights are on their way while x is brought, and before what is to make x has ended. */
         step_data even, odd;
         if (first + k_warp < end) load_step(even, w, first + k_warp, lane);
         if (first + k_warp + LAC_K_WARPS < end) load_step(odd, w, first + k_warp + LAC_K_WARPS, lane);
-        if (chunk >= LAC_SPLIT) __syncthreads();
+        if (chunk >= LAC_SPLIT)
+            __syncthreads();
+        else
+            wait_for_x();
         for (int part = 0; part < 4; ++part) stage_x(call, w, x, chunk * (LAC_CHUNK_STEPS * step_columns), part);
         for (int pair = 0; pair < pairs; ++pair) {
             if (pair % part_pairs == 0) wait_for_part(pair / part_pairs);
@@ -249,6 +253,7 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
         lac_copy_wait<0>();
     }
 
+    if (w.chunks <= split_rank()) wait_for_x();
     __syncthreads();
     float *partial = (float *)x;
 #pragma unroll
