@@ -46,6 +46,7 @@ static void make_request(const lac_problem *problem, const lac_select_shape *s, 
     lac_cuda_request_define(r, "LAC_K_WARPS", s->k_warps);
     lac_cuda_request_define(r, "LAC_SPLIT", s->split);
     lac_cuda_request_define(r, "LAC_STAGE", s->stage);
+    lac_cuda_request_define(r, "LAC_RING", s->ring);
     lac_cuda_request_define(r, "LAC_EARLY", s->early);
     lac_cuda_request_define(r, "LAC_CHUNK_INPUTS", s->chunk_inputs);
     lac_cuda_request_define(r, "LAC_CHUNK_BATCHES", s->chunk_batches);
@@ -68,7 +69,7 @@ const lac_cuda_flow lac_cuda_select_flow = {select_requests};
 static const double EARLY_SECONDS = 1.7e-6;     /* as fitted on an H200 */
 static const double SPREAD_INSTRUCTIONS = 54.0; /* of a step, packed: 43 for each of four rows in four steps */
 /* Of a step, packed, what loads do not hide: clocks of a multiprocessor for spreading and for 8 tokens, as fitted on an H200. */
-static const double SPREAD_CLOCKS = 6.4, PRODUCT_CLOCKS = 4.0;
+static const double SPREAD_CLOCKS = 3.0, PRODUCT_CLOCKS = 1.5;
 
 static double tiles_of(const lac_select_shape *s) { return (double)((s->units + s->row_warps - 1) / s->row_warps); }
 

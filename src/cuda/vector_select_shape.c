@@ -15,7 +15,9 @@ enum {
     MOST_CHUNK = 56000,
     ROW_BYTES = 18
 };
-enum { MOST_PACKED = 8, PACKED_BATCH = 8 };
+enum { MOST_PACKED = 8, PACKED_BATCH = 4 };
+/* Batches of a warp on their way when they go through shared memory: enough for the speed of memory. More make X wait behind them. */
+enum { RING = 2, RING_ALIGN = 128 };
 
 /* As fitted on an H200: X on its way into one block's shared memory, bytes a second; a block's start and end; each doubling of a
  * cluster. */
@@ -56,6 +58,7 @@ static bool choose_packed(const lac_geometry *g, lac_select_shape *s)
     s->unit_rows = LAC_PACK_ROWS;
     s->units = divide_up(g->n, s->unit_rows);
     s->batch = PACKED_BATCH;
+    s->ring = RING;
     s->stage = 4;
     return true;
 }
@@ -104,7 +107,8 @@ static int64_t chunk_slots(const lac_weight *w, const lac_select_shape *s)
 /* Chunks of X: as few as shared memory allows, and of equal size. */
 static bool choose_chunks(const lac_weight *w, unsigned room, lac_select_shape *s)
 {
-    int64_t least = granule(w, s), row = ROW_BYTES * token_tiles(s), most = room / row / least * least;
+    int64_t ring = (int64_t)WARPS * s->ring * s->batch_bytes, left = ring ? (int64_t)room - ring - RING_ALIGN : (int64_t)room;
+    int64_t least = granule(w, s), row = ROW_BYTES * token_tiles(s), most = left / row / least * least;
     if (most > MOST_CHUNK) most = MOST_CHUNK / least * least;
     if (most < least) return false;
     int64_t share = divide_up(w->geometry.k, s->split), parts = divide_up(share, most);
@@ -112,6 +116,7 @@ static bool choose_chunks(const lac_weight *w, unsigned room, lac_select_shape *
     s->chunks = (int)divide_up(w->geometry.k, s->chunk_inputs);
     s->chunk_batches = s->is_free ? 0 : (int)divide_up(divide_up(chunk_slots(w, s), STEP), s->batch);
     int64_t sums = (int64_t)WARPS * s->tokens * (s->unit_rows + 4) * 4, x = s->chunk_inputs * row;
+    if (ring) x = divide_up(x, RING_ALIGN) * RING_ALIGN + ring;
     s->shared_bytes = (unsigned)(x > sums ? x : sums);
     return s->shared_bytes <= room;
 }

@@ -18,6 +18,7 @@ typedef struct lac_select_shape {
     int batch, batch_bytes;
     int row_warps, k_warps, split;
     int stage;
+    int ring; /* packed: batches of a warp in shared memory; else 0 */
     bool early;
     int64_t units;
     int chunk_inputs, chunks;

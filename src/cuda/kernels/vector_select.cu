@@ -10,13 +10,16 @@
  * costs nothing, and no weight is ever decoded.
  *
  *     x chunk   [token tile of 8][LAC_CHUNK_INPUTS in eights, each of 8 rows of 16 bytes and 16 bytes of padding]
- *     sums      [warp][token][LAC_UNIT_ROWS + 4], in the place of x
+ *     ring      packed: [warp][LAC_RING] batches
+ *     sums      [warp][token][LAC_UNIT_ROWS + 4], in the place of both
  *     batch     values [loads][lane][16 B], codes [words][lane] (packed: of two rows a word), places of the kept [words][lane], inputs
  *               [words][lane] (two steps a word; packed: four)
  *
  * Where each row keeps inputs of its own (LAC_PACKED), a step is two fours of each of four neighbouring 32 inputs: lane 4g + t has, of rows g, g+8,
  * g+16 and g+24, the weights of the t-th 32 inputs in four steps, packed, and spreads them in registers (vector_pack.cuh). The inputs of a step
- * are the same for the unit's 32 rows; weights that do not fit two of a four come in a batch of their own behind the others (w.more).
+ * are the same for the unit's 32 rows; weights that do not fit two of a four come in a batch of their own behind the others (w.more). Spreading
+ * takes registers, so batches wait in shared memory: a warp has a ring of LAC_RING there. Each lane copies what it alone will read, so nobody
+ * waits for anybody, and as soon as a batch is in registers, the next one is asked for in its place, that of the next chunk too.
  *
  * The padding lets token-major X, which each thread turns round in registers (8 tokens x 4 inputs), be stored without bank conflicts.
  *
@@ -31,6 +34,7 @@
  * LAC_CHUNK_INPUTS   inputs of X in shared memory at a time, a multiple of 32
  * LAC_CHUNK_BATCHES  batches of a unit in a chunk; 0: each has its own number, see begin
  * LAC_STAGE          eights of loads of X that a thread has on their way
+ * LAC_RING           packed: batches of a warp in shared memory
  * LAC_EARLY          1: the kernel may start before the one before it on the stream has ended
  * LAC_HAS_COL_PERM
  *
@@ -55,6 +59,7 @@ constexpr int place_words = LAC_SPARSE ? LAC_BATCH * ((row_tiles + 1) / 2) : 0;
 constexpr int tiles_at_once = token_tiles < 4 ? token_tiles : 4; /* whose fragments of X a lane has */
 constexpr int input_words = LAC_ALL_INPUTS ? 0 : LAC_PACKED ? LAC_BATCH / 4 : (LAC_BATCH + 1) / 2;
 constexpr int batch_bytes = (value_words + code_words + place_words + input_words) * 128;
+constexpr int ring_at = (token_tiles * tile_bytes + 127) / 128 * 128; /* in shared memory */
 constexpr int sum_stride = LAC_UNIT_ROWS + 4; /* lanes of a fragment of sums are then in different banks */
 
 /* What a batch brings to a lane. */
@@ -88,6 +93,79 @@ __device__ __forceinline__ void load_batch(batch_data &d, const lac_select_weigh
     if (place_words) load_words<place_words>(d.places, at + (value_words + code_words) * 128, lane);
     if (input_words) load_words<input_words>(d.inputs, at + (value_words + code_words + place_words) * 128, lane);
 }
+
+#if LAC_PACKED
+/* ---- the ring */
+
+constexpr int codes_at = value_words * 128, places_at = codes_at + code_words * 128, inputs_at = places_at + place_words * 128;
+
+/* A lane's words of a batch, `words` of them from byte `offset` on, in the order of load_words. The addresses are those of the lane's first
+ * sixteen bytes. */
+template <int words, int offset> __device__ __forceinline__ void copy_words(u32 to, const u8 *from, int lane)
+{
+#pragma unroll
+    for (int i = 0; i < words / 4; ++i) lac_stream_copy_16(to + offset + i * 512, from + offset + i * 512);
+    if (words % 4 >= 2) lac_stream_copy_8(to - lane * 8 + offset + words / 4 * 512, from - lane * 8 + offset + words / 4 * 512);
+    if (words % 2) lac_stream_copy_4(to - lane * 12 + offset + words / 2 * 256, from - lane * 12 + offset + words / 2 * 256);
+}
+
+template <int words, int offset, int size> __device__ __forceinline__ void read_words(u32 (&to)[size], u32 from, int lane)
+{
+#pragma unroll
+    for (int i = 0; i < words / 4; ++i) {
+        const uint4 v = lac_shared_load_16(from + offset + i * 512);
+        to[4 * i] = v.x, to[4 * i + 1] = v.y, to[4 * i + 2] = v.z, to[4 * i + 3] = v.w;
+    }
+    if (words % 4 >= 2) {
+        const uint2 v = lac_shared_load_8(from - lane * 8 + offset + words / 4 * 512);
+        to[words / 4 * 4] = v.x, to[words / 4 * 4 + 1] = v.y;
+    }
+    if (words % 2) to[words - 1] = lac_shared_load(from - lane * 12 + offset + words / 2 * 256);
+}
+
+/* A lane's part of a batch: on its way to shared memory; from there to registers. */
+__device__ __forceinline__ void copy_batch(u32 to, const u8 *from, int lane)
+{
+    copy_words<value_words, 0>(to, from, lane);
+    copy_words<code_words, codes_at>(to, from, lane);
+    copy_words<place_words, places_at>(to, from, lane);
+    copy_words<input_words, inputs_at>(to, from, lane);
+}
+
+__device__ __forceinline__ void read_batch(batch_data &d, u32 from, int lane)
+{
+    read_words<value_words, 0>(d.values, from, lane);
+    read_words<code_words, codes_at>(d.codes, from, lane);
+    read_words<place_words, places_at>(d.places, from, lane);
+    read_words<input_words, inputs_at>(d.inputs, from, lane);
+}
+
+/* What a warp asks for next: its batches of a chunk, then those of its block's next chunk. */
+struct batch_cursor {
+    const u8 *at;    /* the lane's first sixteen bytes of it                        */
+    int chunk, left; /* batches of the chunk from there on, those of other warps too */
+};
+
+__device__ __forceinline__ void open_chunk(batch_cursor &c, const lac_select_weight &w, i64 unit, int k_warp, int lane)
+{
+    c.at = w.batches + ((unit * w.chunks + c.chunk) * LAC_CHUNK_BATCHES + k_warp) * batch_bytes + lane * 16;
+    c.left = LAC_CHUNK_BATCHES - k_warp;
+}
+
+/* Asks for the next batch, if there is one. In any case a group of copies is closed, so that groups can be counted. */
+__device__ __forceinline__ void ask_for_batch(batch_cursor &c, const lac_select_weight &w, i64 unit, u32 slot, int k_warp, int lane)
+{
+    while (c.left <= 0 && c.chunk < w.chunks) {
+        c.chunk += LAC_SPLIT;
+        if (c.chunk < w.chunks) open_chunk(c, w, unit, k_warp, lane);
+    }
+    if (c.chunk < w.chunks) copy_batch(slot, c.at, lane);
+    lac_copy_commit();
+    c.at += LAC_K_WARPS * batch_bytes, c.left -= LAC_K_WARPS;
+}
+#endif
+
+/* ---- products */
 
 /* Rows of tile `r` times the inputs of a step (of its `half`, when dense). */
 __device__ __forceinline__ void multiply_tile(float (&sums)[4], const batch_data &d, int s, int r, int half, const u32 (&b)[4])
@@ -340,36 +418,58 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, 1)
     asm volatile("griddepcontrol.launch_dependents;"); /* the next kernel, if it waits as this one does, may come while this one ends */
 #endif
 
+    /* The first weights are on their way while x is brought, and before what is to make x has ended. */
+#if LAC_PACKED
+    const u32 ring = x + ring_at + warp * (LAC_RING * batch_bytes) + lane * 16;
+    int slot = 0;
+    batch_cursor next = {w.batches, idle ? w.chunks : split_rank(), 0};
+    if (next.chunk < w.chunks) open_chunk(next, w, unit, k_warp, lane);
+#pragma unroll 1
+    for (int i = 0; i < LAC_RING; ++i) ask_for_batch(next, w, unit, ring + i * batch_bytes, k_warp, lane);
+#endif
     for (int chunk = split_rank(); chunk < w.chunks; chunk += LAC_SPLIT) {
+#if LAC_PACKED
+        const int count = idle ? 0 : LAC_CHUNK_BATCHES;
+#else
         i64 first = (unit * w.chunks + chunk) * LAC_CHUNK_BATCHES;
         int count = idle ? 0 : LAC_CHUNK_BATCHES;
 #if !LAC_CHUNK_BATCHES
         if (!idle) first = w.begin[unit * w.chunks + chunk], count = (int)(w.begin[unit * w.chunks + chunk + 1] - first);
 #endif
-        /* The first weights are on their way while x is brought, and before what is to make x has ended. */
         batch_data even, odd;
         if (k_warp < count) load_batch(even, w, first + k_warp, lane);
         if (k_warp + LAC_K_WARPS < count) load_batch(odd, w, first + k_warp + LAC_K_WARPS, lane);
+#endif
         if (chunk >= LAC_SPLIT)
             __syncthreads();
         else
             wait_for_x();
         stage_x(call, w, x, chunk * LAC_CHUNK_INPUTS);
         __syncthreads();
+#if LAC_PACKED
+        batch_data d;
+#pragma unroll 1
+        for (int batch = k_warp; batch < count; batch += LAC_K_WARPS) {
+            lac_copy_wait<LAC_RING - 1>();
+            read_batch(d, ring + slot * batch_bytes, lane);
+            ask_for_batch(next, w, unit, ring + slot * batch_bytes, k_warp, lane);
+            slot = slot + 1 < LAC_RING ? slot + 1 : 0;
+            multiply_batch(sums, d, x, batch * LAC_BATCH, lane);
+        }
+        if (w.more && !idle) {
+            const u32 *begin = w.more_begin + unit * w.chunks + chunk;
+            for (u32 i = begin[0] + k_warp; i < begin[1]; i += LAC_K_WARPS) {
+                load_batch(d, w, w.batch_count + i, lane);
+                multiply_batch(sums, d, x, (int)w.more[i] * LAC_BATCH, lane);
+            }
+        }
+#else
         for (int batch = k_warp; batch < count; batch += 2 * LAC_K_WARPS) {
             multiply_batch(sums, even, x, batch * LAC_BATCH, lane);
             if (batch + 2 * LAC_K_WARPS < count) load_batch(even, w, first + batch + 2 * LAC_K_WARPS, lane);
             if (batch + LAC_K_WARPS >= count) break;
             multiply_batch(sums, odd, x, (batch + LAC_K_WARPS) * LAC_BATCH, lane);
             if (batch + 3 * LAC_K_WARPS < count) load_batch(odd, w, first + batch + 3 * LAC_K_WARPS, lane);
-        }
-#if LAC_PACKED
-        if (w.more && !idle) {
-            const u32 *begin = w.more_begin + unit * w.chunks + chunk;
-            for (u32 i = begin[0] + k_warp; i < begin[1]; i += LAC_K_WARPS) {
-                load_batch(even, w, w.batch_count + i, lane);
-                multiply_batch(sums, even, x, (int)w.more[i] * LAC_BATCH, lane);
-            }
         }
 #endif
     }
