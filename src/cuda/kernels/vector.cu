@@ -196,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
     const i64 row_block = (i64)(blockIdx.x / LAC_SPLIT) * LAC_ROW_WARPS + warp / LAC_K_WARPS;
     const u32 x = lac_shared_address(memory);
     float sums[2][LAC_TOKENS] = {};
-    let_next_start();
+    lac_let_next_begin();
 
     for (int chunk = split_rank(); chunk < w.chunks; chunk += LAC_SPLIT) {
         i64 first, end;
@@ -209,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
         if (chunk >= LAC_SPLIT)
             __syncthreads();
         else
-            wait_for_x();
+            lac_wait_for_inputs();
         stage_x(call, w, memory, chunk * LAC_CHUNK_INPUTS);
         __syncthreads();
         for (; tile < end; tile += 2 * LAC_K_WARPS) {
@@ -221,7 +221,7 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
         }
     }
 
-    if (w.chunks <= split_rank()) wait_for_x();
+    if (w.chunks <= split_rank()) lac_wait_for_inputs();
     __syncthreads();
     float *partial = (float *)memory;
 #pragma unroll

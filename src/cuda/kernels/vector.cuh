@@ -21,6 +21,7 @@
 #define LAC_CUDA_KERNELS_VECTOR_CUH
 
 #include "async_copy.cuh"
+#include "chain.cuh"
 #include "cluster.cuh"
 #include "epilogue.cuh"
 #include "stream_load.cuh"
@@ -122,22 +123,6 @@ __device__ __forceinline__ int split_rank()
     return (int)lac_cluster_rank();
 #else
     return 0;
-#endif
-}
-
-/* The next kernel on the stream, if it waits as this one does, may come while this one ends (sm_90 and later). */
-__device__ __forceinline__ void let_next_start()
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
-/* Returns when the kernel before this one on the stream has ended: until then X may not be read, nor Y be written. */
-__device__ __forceinline__ void wait_for_x()
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 

@@ -227,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
     float sums[2][token_tiles][4] = {};
 #pragma unroll
     for (int i = 0; i < strip_bytes / 64; ++i) lac_shared_store(strip + i * 128, 0);
-    let_next_start();
+    lac_let_next_begin();
 
     for (int chunk = split_rank(); chunk < w.chunks; chunk += LAC_SPLIT) {
         i64 first, end;
@@ -239,7 +239,7 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
         if (chunk >= LAC_SPLIT)
             __syncthreads();
         else
-            wait_for_x();
+            lac_wait_for_inputs();
         for (int part = 0; part < 4; ++part) stage_x(call, w, x, chunk * (LAC_CHUNK_STEPS * step_columns), part);
         for (int pair = 0; pair < pairs; ++pair) {
             if (pair % part_pairs == 0) wait_for_part(pair / part_pairs);
@@ -253,7 +253,7 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
         lac_copy_wait<0>();
     }
 
-    if (w.chunks <= split_rank()) wait_for_x();
+    if (w.chunks <= split_rank()) lac_wait_for_inputs();
     __syncthreads();
     float *partial = (float *)x;
 #pragma unroll
