@@ -49,6 +49,7 @@ run f16 1,4096,4096 1,8192,8192 1,11008,4096 1,20480,5120 --pattern 2:4,8:32,4:3
 run f16 2,8192,8192 8,8192,8192 16,8192,8192 --pattern 2:4,8:32,vw32:8:32,64:2:8 --dtype f16
 run f16 32,8192,8192 64,8192,8192 128,8192,8192 --pattern 2:4,8:32,vw64:8:32,64:2:8 --dtype f16,bf16
 run f16 $large --pattern 4:8,8:16,16:32,4:16,8:32 --dtype f16 --layout feature
+run f16 $large --pattern 4:8,8:16,16:32,4:16,8:32 --dtype f16,bf16 --layout feature --kernel cuda_f16_expand_ring
 run fp32 $large --pattern $families --layout feature --precision fast "$@"
 run fp32 $large --pattern 3:8,3:7,5:13,vw24:8:32,vw24:3:10 --layout feature --precision strict,fast
 run fp32 1,8192,8192 --pattern 16:32,8:32,4:32 --precision strict "$@"
