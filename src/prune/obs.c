@@ -195,8 +195,10 @@ static lac_status sweep(lac_obs *obs, lac_obs_device *gpu, float *changes)
             int64_t seen = first < selected ? end : lac_smaller(first + (group > span ? group : span), obs->k);
             status = lac_obs_device_fetch(gpu, first, seen - first, obs->threads, obs->w);
         }
-        if (g->is_free && g->unit_k > 1 && status == LAC_STATUS_OK && (end % g->unit_k == 0 || end == obs->k))
-            status = lac_obs_select_blocks(obs, first, end - first);
+        /* Blocks of a free distribution are chosen anew where these columns are whole ones. */
+        bool whole = first % g->unit_k == 0 && (end % g->unit_k == 0 || end == obs->k);
+        if (status == LAC_STATUS_OK && g->is_free && whole && lac_obs_blocks_are_joint(g, end - first))
+            status = lac_obs_select_blocks(obs, first, end - first, true);
         for (int64_t c = first, next; c < end && status == LAC_STATUS_OK; c = next) {
             if (c >= selected) {
                 int64_t wide = lac_smaller(group, obs->k - c);

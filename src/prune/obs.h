@@ -54,7 +54,9 @@ lac_status lac_obs_select_all(lac_obs *obs, lac_obs_share share);
 /* Chooses anew which of columns [first, first + count) stay, as many in each row group as the mask keeps there, given the weights as
  * they are now. Nothing changes for blocks. */
 void lac_obs_select_step(lac_obs *obs, int64_t first, int64_t count);
-/* The same for blocks, where these columns are whole blocks and not too many; else these stay as they were chosen. */
-lac_status lac_obs_select_blocks(lac_obs *obs, int64_t first, int64_t count);
+/* obs_blocks.c: whether blocks of columns so many can be let go one after the other. */
+bool lac_obs_blocks_are_joint(const lac_geometry *geometry, int64_t count);
+/* Chooses which blocks of columns [first, first + count) stay, whole blocks of which the above holds: group_n of each row group, or as_many as the mask keeps there. */
+lac_status lac_obs_select_blocks(lac_obs *obs, int64_t first, int64_t count, bool as_many);
 
 #endif

@@ -3,7 +3,7 @@
  *
  * Element- and vector-wise groups of up to 32 inputs: every set where there are at most 70, else one input after the other, always the
  * cheapest, with weights and F brought up to date in between. Wider groups, blocks and V:N:M: each unit by its own cost, and then
- * the choice by score that lac_prune makes. Blocks: one after the other, too. Free distributions: first how many inputs of each step a row group
+ * the choice by score that lac_prune makes. Blocks: obs_blocks.c. Free distributions: first how many inputs of each step a row group
  * keeps, in one of three ways (lac_obs_share); which ones is decided one by one when the step is reached. Called by obs.c. */
 #include <float.h>
 #include <math.h>
@@ -199,91 +199,6 @@ static void select_joint(void *state, int thread, int64_t group)
     for (int64_t r = row; r < row + rows; r++) set_bits(s->obs->mask, row_of(s, r), s->first, s->count, ~dropped);
 }
 
-/* ---------------------------------------------------------------- block after block */
-
-/* sum over the rows of w_Q^T (F_QQ)^-1 w_Q, Q the `width` inputs from `first` on. */
-static double price_of_block(const double *inverse, const double *w, int count, int64_t rows, int first, int width)
-{
-    double factor[LAC_OBS_JOINT_MOST * LAC_OBS_JOINT_MOST], sum = 0;
-    for (int i = 0; i < width; i++)
-        for (int j = 0; j <= i; j++) factor[i * width + j] = inverse[(first + i) * count + first + j];
-    bool sound = lac_linear_cholesky_small(factor, width, width);
-    for (int64_t r = 0; r < rows; r++) {
-        const double *v = w + r * count + first;
-        double x[LAC_OBS_JOINT_MOST];
-        for (int i = 0; i < width; i++) {
-            x[i] = v[i];
-            for (int p = 0; sound && p < i; p++) x[i] -= factor[i * width + p] * x[p];
-            /* rounding left no factor: each input for itself */
-            x[i] /= sound ? factor[i * width + i] : sqrt(fabs(inverse[(first + i) * count + first + i]) + DBL_MIN);
-            sum += x[i] * x[i];
-        }
-    }
-    return sum;
-}
-
-/* Lets the cheapest block go, again and again, with weights and F brought up to date in between. */
-static void select_blocks(void *state, int thread, int64_t group)
-{
-    const joint_state *s = state;
-    const lac_geometry *g = &s->obs->geometry;
-    int64_t row = group * g->unit_n, rows = lac_geometry_rows(g, group);
-    int count = s->count, wide = (int)g->unit_k, units = (count + wide - 1) / wide, kept = s->kept;
-    double *inverse = s->obs->scratch + thread * s->obs->scratch_count, *w = inverse + count * count; /* [rows][count] */
-    uint64_t left = units < 64 ? (UINT64_C(1) << units) - 1 : UINT64_MAX, gone = 0;
-    memcpy(inverse, s->inverse, (size_t)(count * count) * sizeof *inverse);
-    for (int64_t r = 0; r < rows; r++)
-        for (int c = 0; c < count; c++) w[r * count + c] = s->obs->w[row_of(s, row + r) * s->obs->k + s->first + c];
-    if (kept < 0) {
-        kept = 0;
-        for (int u = 0; u < units; u++) kept += lac_mask_test(s->obs->mask, row_of(s, row), s->first + u * wide);
-    }
-    for (int u = 0; s->obs->within && u < units; u++) {
-        bool any = false;
-        for (int64_t r = row; r < row + rows; r++)
-            any = any || lac_mask_test(s->obs->within, row_of(s, r), s->first + u * wide);
-        if (!any) gone |= UINT64_C(1) << u;
-    }
-    for (int drops = units - kept; drops > 0; drops--) {
-        uint64_t choice = left & gone ? left & gone : left;
-        int best = -1;
-        double least = INFINITY;
-        for (int u = units - 1; u >= 0; u--) { /* the last among equals goes */
-            if (!(choice >> u & 1)) continue;
-            double price = price_of_block(inverse, w, count, rows, u * wide, u * wide + wide < count ? wide : count - u * wide);
-            if (price < least || best < 0) least = price, best = u;
-        }
-        left &= ~(UINT64_C(1) << best);
-        for (int c = best * wide; c < count && c < (best + 1) * wide; c++) {
-            double pivot = inverse[c * count + c];
-            if (!(pivot > 0)) continue; /* rounding: nothing is left to make up with */
-            for (int64_t r = 0; r < rows; r++) {
-                double factor = w[r * count + c] / pivot;
-                for (int j = 0; j < count; j++) w[r * count + j] -= factor * inverse[c * count + j];
-            }
-            for (int i = 0; i < count; i++) {
-                if (i == c || !((left >> i / wide & 1) || (i / wide == best && i > c))) continue;
-                double factor = inverse[i * count + c] / pivot;
-                for (int j = 0; j < count; j++) inverse[i * count + j] -= factor * inverse[c * count + j];
-            }
-        }
-    }
-    for (int64_t r = row; r < row + rows; r++) {
-        uint64_t *words = lac_mask_row_writable(s->obs->mask, row_of(s, r));
-        for (int c = 0; c < count; c++) {
-            int64_t at = s->first + c;
-            uint64_t bit = UINT64_C(1) << (at & 63);
-            words[at >> 6] = left >> c / wide & 1 ? words[at >> 6] | bit : words[at >> 6] & ~bit;
-        }
-    }
-}
-
-static bool blocks_are_joint(const lac_geometry *g, int64_t count)
-{
-    return g->unit_k > 1 && g->unit_k <= LAC_OBS_JOINT_MOST && count <= LAC_OBS_BLOCKS_MOST &&
-           (count + g->unit_k - 1) / g->unit_k <= 64;
-}
-
 void lac_obs_select_step(lac_obs *obs, int64_t first, int64_t count)
 {
     double inverse[LAC_OBS_JOINT_MOST * LAC_OBS_JOINT_MOST];
@@ -310,21 +225,6 @@ static void select_jointly(lac_obs *obs, int64_t first, int count)
     int64_t tasks = obs->geometry.row_groups;
     int threads = lac_parallel_threads_for(obs->threads, tasks, obs->n * count);
     lac_parallel_for_each(tasks, threads, select_joint, &s);
-}
-
-/* `kept` blocks of a row group; negative: as many as the mask keeps now. */
-static lac_status select_blocks_jointly(lac_obs *obs, int64_t first, int count, int64_t kept)
-{
-    const lac_geometry *g = &obs->geometry;
-    uint64_t bytes = (uint64_t)count * (uint64_t)count * sizeof(double);
-    double *inverse = lac_allocate(bytes);
-    if (!inverse) return lac_fail_memory("the moments of a group", bytes);
-    joint_state s = {.obs = obs, .inverse = inverse, .first = first, .count = count, .kept = (int)kept};
-    lac_obs_inverse(obs, first, first, count, inverse);
-    lac_parallel_for_each(g->row_groups, lac_parallel_threads_for(obs->threads, g->row_groups, obs->n * count), select_blocks,
-                          &s);
-    lac_release(inverse);
-    return LAC_STATUS_OK;
 }
 
 /* ---------------------------------------------------------------- by score */
@@ -462,10 +362,7 @@ lac_status lac_obs_select_group(lac_obs *obs, int64_t first, int64_t count)
         select_jointly(obs, first, (int)count);
         return LAC_STATUS_OK;
     }
-    if (blocks_are_joint(&obs->geometry, count)) {
-        int64_t units = (count + obs->geometry.unit_k - 1) / obs->geometry.unit_k;
-        return select_blocks_jointly(obs, first, (int)count, lac_smaller(obs->geometry.group_n, units));
-    }
+    if (lac_obs_blocks_are_joint(&obs->geometry, count)) return lac_obs_select_blocks(obs, first, count, false);
     lac_mask *chosen = NULL;
     lac_status status = select_by_score(obs, false, first, first, count, &chosen);
     if (status != LAC_STATUS_OK) return status;
@@ -499,10 +396,4 @@ lac_status lac_obs_select_all(lac_obs *obs, lac_obs_share share)
     lac_mask_free(obs->mask);
     obs->mask = chosen;
     return LAC_STATUS_OK;
-}
-
-lac_status lac_obs_select_blocks(lac_obs *obs, int64_t first, int64_t count)
-{
-    if (first % obs->geometry.unit_k != 0 || !blocks_are_joint(&obs->geometry, count)) return LAC_STATUS_OK;
-    return select_blocks_jointly(obs, first, (int)count, -1);
 }
