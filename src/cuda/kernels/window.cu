@@ -347,15 +347,23 @@ __device__ __forceinline__ bool lac_block_odd(const lac_window_args &args)
     return __any_sync(0xffffffffu, odd);
 }
 
-/* The warps of a warpgroup wait for each other. */
-__device__ __forceinline__ void lac_warpgroup(int group) { asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory"); }
+/* Who wait for each other and copy together at the ends of a tile: the warps of a warpgroup, so that the two end their tiles apart;
+ * with two planes both, whose sums leave no registers for the difference. */
+#if LAC_PLANES == 2
+#define LAC_TEAM 256
+__device__ __forceinline__ void lac_meet(int) { asm volatile("bar.sync 1, 256;" ::: "memory"); }
+#else
+#define LAC_TEAM 128
+__device__ __forceinline__ void lac_meet(int group) { asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory"); }
+#endif
 
-/* Starts the copy of what the end of a tile wants to know of a warpgroup's outputs, when nobody reads that of the tile before. */
+/* Starts the copy of what the end of a tile wants to know of a team's outputs, when nobody reads that of the tile before. */
 __device__ __forceinline__ void lac_copy_notes(const lac_window_args &args, int output_tile, int group, u32 to)
 {
-    enum { BYTES = LAC_TILE_WIDTH * 4 };
-    lac_warpgroup(group);
-    for (int at = group * (BYTES / 2) + (threadIdx.x & 127) * 16; at < (group + 1) * (BYTES / 2); at += 128 * 16) {
+    enum { BYTES = LAC_TILE_WIDTH * 4, PART = BYTES * LAC_TEAM / 256 };
+    const int first = LAC_TEAM == 256 ? 0 : group * PART;
+    lac_meet(group);
+    for (int at = first + threadIdx.x % LAC_TEAM * 16; at < first + PART; at += LAC_TEAM * 16) {
         lac_copy_16<0>(to + at, (const u8 *)(args.output + (i64)output_tile * LAC_TILE_WIDTH) + at);
         lac_copy_16<0>(to + BYTES + at, (const u8 *)(args.factor + (i64)output_tile * LAC_TILE_WIDTH) + at);
     }
@@ -393,7 +401,7 @@ __device__ __forceinline__ void lac_compute(const lac_gpu_call &call, const lac_
         if (way == LAC_CHAINED) lac_consume(total, view, item.end - item.begin, shared, reader);
 #endif
         lac_copy_wait<0>();
-        lac_warpgroup(group);
+        lac_meet(group);
         lac_tile_finish(call, args, item, notes, (const float *)(notes + LAC_TILE_WIDTH), total);
     }
 }
