@@ -27,7 +27,7 @@
 #define LAC_ROWS 64
 #define LAC_PARTS 1
 #define LAC_TURNED (!LAC_X_TOKEN_MAJOR)
-#define LAC_TEAMS 1
+#define LAC_TOKEN_TEAMS 1
 #include "tile_product.cuh"
 
 #include "chain.cuh"

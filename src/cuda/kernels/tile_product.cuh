@@ -48,8 +48,8 @@
 #define LAC_BLOCKS (LAC_SPLITS_OUTPUTS ? LAC_TILE_OUTPUTS / 128 : 1)
 #define LAC_SUMS (LAC_N / 2)
 
-#ifndef LAC_TEAMS /* only expand_ring.cu's tiles come in teams: all outputs for the tokens of one, then for those of the next */
-#define LAC_TEAMS 0
+#ifndef LAC_TOKEN_TEAMS /* only expand_ring.cu's: all outputs for the tokens of a team of blocks, then for those of the next */
+#define LAC_TOKEN_TEAMS 0
 #endif
 #ifndef LAC_MEETS /* only stream.cu's parts do */
 #define LAC_MEETS 0
@@ -91,7 +91,7 @@ __device__ __forceinline__ bool lac_item_of(const lac_gather_args &args, int ind
     item.part = index % LAC_PARTS;
     index /= LAC_PARTS;
 #endif
-#if LAC_TEAMS
+#if LAC_TOKEN_TEAMS
     const int row = index / args.band, group = row / tiles;
     item.token_tile = group * args.band + index - row * args.band;
     item.output_tile = (row - group * tiles) * WIDE + rank;
