@@ -5,9 +5,9 @@
 
 /* A team's ring: slots of so many steps of 64 inputs, two tiles of 128 outputs a step, 16,384 bytes a tile. There are more slots
  * than stages in shared memory, each of which may belong to a slot of its own. */
-#define LAC_RING_SLOTS 8
-#define LAC_RING_STEPS 4
-#define LAC_RING_TILE 16384
+#define LAC_RING_SLOTS   8
+#define LAC_RING_STEPS   4
+#define LAC_RING_TILE    16384
 #define LAC_RING_COUNTER 32 /* words from one counter to the next: each has its own line of L2 */
 
 typedef struct lac_ring_args {
