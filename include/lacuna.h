@@ -280,7 +280,7 @@ LAC_API lac_status lac_mask_apply(const lac_mask *mask, const lac_matrix *dense)
  * that the mask carries is kept, in the new numbers, and goes where it is undone by that: with cols = its col_perm what is
  * left has none. */
 LAC_API lac_status lac_mask_reorder(const lac_mask *mask, const uint32_t *rows, const uint32_t *cols, lac_mask **out);
-/* Sums of the squares of the finite weights: those that stay, and all. */
+/* Sums of the squares of the finite weights: those that stay, and all; of 16-bit weights to 5e-7. */
 LAC_API lac_status lac_mask_energy(const lac_mask *mask, const lac_matrix *dense, double *kept, double *total);
 LAC_API void lac_mask_free(lac_mask *mask);
 
