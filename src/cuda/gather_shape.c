@@ -25,6 +25,8 @@ static const double FILL_SECONDS = 0.1e-6, RANGE_SECONDS = 2.4e-6;
 static const double SWITCH_SECONDS = 0.2e-6, EPILOGUE_SECONDS = 0.3e-6, CLUSTER_SECONDS = 1.0e-6;
 /* The same where rows of Y are in another order and the last tokens are less than a tile: they are stored one by one. */
 static const double SCATTER_SECONDS = 4e-6;
+/* Token-major Y that is not staged for the copy engine leaves in pieces of a few bytes, at so many bytes a second. */
+static const double UNSTAGED_RATE = 0.67e12;
 /* A block with one stage reads, multiplies and writes in turn; with each further one, so much more of it overlaps. */
 static const double OVERLAP_A_STAGE = 0.02;
 /* The streaming kernel: a tile's epilogue, which no copy hides, the first stages of a block, and parts that meet. */
@@ -35,6 +37,9 @@ static const double PADDING_SECONDS = 3.8e-6;
 /* Of the bound's rate, what the streaming kernels and whole blocks reached on an H200. The rate of L2 is that of cp.async, which the
  * copy engine exceeds. */
 static const double STREAM_EFFICIENCY = 1.15, MEET_EFFICIENCY = 1.27;
+
+/* Of what a tile reached, what is left with row groups of fewer than 64 outputs, which are joined or padded. */
+static const double NARROW_SHARE = 0.8;
 
 /* The clock falls under long work: by so much at most, from the first of these times of a call's work to the second. */
 static const double HOT_SHARE = 0.2, HOT_FROM = 25e-6, HOT_TO = 75e-6;
@@ -154,8 +159,10 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     double fill = stream ? waves * TILE_SECONDS + (s->meets ? MEET_SECONDS + padding : STREAM_FILL_SECONDS)
                          : waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
                                (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
+    if (o->y_layout == LAC_LAYOUT_TOKEN_MAJOR && s->staging == 0 && !stream) fill += y_bytes / UNSTAGED_RATE;
     double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * waves - 1.0);
     double efficiency = s->meets ? MEET_EFFICIENCY : engine ? STREAM_EFFICIENCY : s->efficiency;
+    if (problem->weight->geometry.unit_n < 64 && !engine) efficiency *= NARROW_SHARE;
     if (!engine) {
         double busy = (read + written) / rates->shared / efficiency;
         efficiency /= 1.0 + HOT_SHARE * fmin(1.0, fmax(0.0, (busy - HOT_FROM) / (HOT_TO - HOT_FROM)));
@@ -209,6 +216,7 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
      * for each other than they save. */
     if (s->cluster > 1 && s->kind != LAC_GATHER_STREAM && (s->boxes || s->tile_outputs > 64)) return false;
     if (s->kind == LAC_GATHER_STREAM && s->tile_outputs > 128) return false; /* stream.cu: 64 outputs a warpgroup */
+    if (s->kind == LAC_GATHER_STREAM && s->width == 192) return false; /* took 1.7 times as long as predicted on an H200 */
     if (s->kind == LAC_GATHER_STREAM && (s->cluster > 1 || s->meets) && !lac_gather_by_engine(problem, s)) return false;
     /* Each block fetches its share of the tokens in boxes of 64 (stream_x.cuh); more bytes than a stage waits for would never do. */
     if (s->kind == LAC_GATHER_STREAM && s->tile_tokens / s->cluster < 64) return false;
