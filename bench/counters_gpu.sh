@@ -5,8 +5,8 @@
 #
 #   clocks       of the multiprocessor that took longest
 #   tensor       share of these clocks in which the tensor pipes of a multiprocessor worked, the mean of its four
-#   shared       reads and writes of shared memory's banks (and the L1's in it), of 32 a clock; the copies of the copy engine go beside
-#                them, so that more than all has been counted where it brings everything (cuda_f16_stream)
+#   shared       reads and writes of shared memory's banks (and the L1's in it), of 32 a clock. It is no strict
+#                share: 1.2 has been counted of cuda_f16_stream, whose operands all come by the copy engine
 #   l2, memory   share of what L2 and device memory can move at most
 #   issue        instructions issued, of four a clock
 #   stalls       for each instruction issued, the warps that waited: the four longest reasons
