@@ -17,6 +17,7 @@ seconds=${3:-600}
 begin=$(date +%s)
 command -v ncu >/dev/null || { echo "counters_gpu.sh: there is no 'ncu' (Nsight Compute) on the path" >&2; exit 2; }
 work=$(mktemp -d)
+info=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1 | sed "s/, /; driver /")"; clocks not fixed"
 trap 'rm -rf "$work"' EXIT
 counters=device__attribute_multiprocessor_count,gpu__time_duration.sum,sm__cycles_elapsed.max,sm__pipe_tensor_op_hmma_cycles_active.sum,l1tex__data_bank_reads.sum
 counters=$counters,l1tex__data_bank_writes.sum,lts__t_bytes.avg.pct_of_peak_sustained_elapsed,lts__t_bytes.sum,dram__bytes.sum
@@ -24,7 +25,7 @@ counters=$counters,dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__inst_i
 for reason in barrier gmma long_scoreboard math_pipe_throttle mio_throttle short_scoreboard wait not_selected; do
     counters=$counters,smsp__average_warps_issue_stalled_${reason}_per_issue_active.ratio
 done
-if ! [ -s "$out" ]; then echo "entry,kernel,m,n,k,pattern,dtype,layout,precision,time_us,clocks,tensor,shared,l2,memory,issue,l2_bytes,memory_bytes,stalls,commit" >"$out"; fi
+if ! [ -s "$out" ]; then echo "entry,kernel,m,n,k,pattern,dtype,layout,precision,time_us,clocks,tensor,shared,l2,memory,issue,l2_bytes,memory_bytes,stalls,commit,device_info" >"$out"; fi
 
 # KERNEL SHAPE PATTERN DTYPE LAYOUT PRECISION: a line for each of Lacuna's entries that a call launches, of its last launch here
 count() {
@@ -32,7 +33,7 @@ count() {
     if ! ncu --csv --log-file "$work/log" --clock-control none --cache-control none -k regex:^lac_ --launch-skip 2 --launch-count 4 \
         --metrics "$counters" "$lacuna" bench "$2" --pattern "$3" --dtype "$4" --layout "$5" --precision "$6" --kernel "$1" \
         --device cuda:0 --baseline none --quick-check --min-time 0.001 --max-seconds 10 --progress never >"$work/text" 2>&1 ||
-        ! python3 - "$work/log" "$1,$2,$3,$4,$5,$6" "${LAC_COMMIT:-}" >>"$out" <<'END'; then
+        ! python3 - "$work/log" "$1,$2,$3,$4,$5,$6" "${LAC_COMMIT:-}" "$info" >>"$out" <<'END'; then
 import csv, sys
 
 lines = open(sys.argv[1]).read().splitlines()
@@ -52,7 +53,7 @@ for entry, by_number in launches.items():
     banks = value["l1tex__data_bank_reads.sum"] + value["l1tex__data_bank_writes.sum"]
     stalls = sorted(((v, name[len(before) : -len(after)]) for name, v in value.items() if name.startswith(before)), reverse=True)
     print(
-        "%s,%s,%.2f,%.0f,%.3f,%.3f,%.3f,%.3f,%.3f,%.0f,%.0f,%s,%s"
+        "%s,%s,%.2f,%.0f,%.3f,%.3f,%.3f,%.3f,%.3f,%.0f,%.0f,%s,%s,%s"
         % (
             entry.split("(")[0],
             sys.argv[2],
@@ -67,6 +68,7 @@ for entry, by_number in launches.items():
             value["dram__bytes.sum"] * to_bytes[unit["dram__bytes.sum"]],
             " ".join("%s=%.2f" % (name, v) for v, name in stalls[:4]),
             sys.argv[3],
+            sys.argv[4],
         )
     )
 END
