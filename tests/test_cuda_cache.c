@@ -351,6 +351,35 @@ static void homes_and_none(void **state)
     in_child(body_homes, fresh_folder("home"));
 }
 
+/* Options of the environment are part of the key: what a sanitizer or a profiler had compiled is nobody else's. */
+static void options_of_the_environment(void **state)
+{
+    (void)state;
+    const char *folder = fresh_folder("options");
+    lac_status status;
+    expect_compiled(folder, 70);
+    setenv("LAC_CUDA_OPTIONS", "  -lineinfo -DLAC_EACH_ARRIVES=1 ", 1);
+    expect_compiled(folder, 70);
+    expect_found(folder, 70);
+    setenv("LAC_CUDA_OPTIONS", "-lineinfo", 1);
+    expect_compiled(folder, 70);
+    char longest[128];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    setenv("LAC_CUDA_OPTIONS", longest, 1);
+    compiles(folder, 70, false, &status);
+    assert_int_equal(status, LAC_STATUS_INVALID_ARGUMENT);
+    assert_non_null(strstr(lac_last_error(), "LAC_CUDA_OPTIONS has 'xxx"));
+    setenv("LAC_CUDA_OPTIONS",
+           "-a -b -c -d -e -f -g -h -i -j -k -l -m -n -o -p -q -r -s -t -u -v -w -x -y -z -a -b -c -d -e -f -g -h "
+           "-i -j -k -l -m -n -o -p -q -r -s -t -u -v -w -x -y -z -a -b -c -d -e -f -g -h -i -j -k -l -m -n -o",
+           1);
+    compiles(folder, 70, false, &status);
+    assert_int_equal(status, LAC_STATUS_INVALID_ARGUMENT);
+    unsetenv("LAC_CUDA_OPTIONS");
+    expect_found(folder, 70);
+}
+
 /* Eight processes write, read and remove the same five entries. */
 static void many_processes_at_once(void **state)
 {
@@ -425,6 +454,7 @@ int main(void)
         cmocka_unit_test(no_room),
         cmocka_unit_test(a_folder_that_cannot_be_written),
         cmocka_unit_test(homes_and_none),
+        cmocka_unit_test(options_of_the_environment),
         cmocka_unit_test(many_processes_at_once),
     };
     return cmocka_run_group_tests(tests, open_target, close_target);

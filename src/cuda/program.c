@@ -3,6 +3,7 @@
 #include "cuda/program.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -98,6 +99,24 @@ static void add_option(build_job *job, const char *text)
     ++job->option_count;
 }
 
+/* What the environment asks for besides: -lineinfo for a profiler, a constant for a sanitizer. Part of the key like all options. */
+static lac_status add_wanted(build_job *job)
+{
+    const char *wanted = secure_getenv("LAC_CUDA_OPTIONS");
+    size_t length;
+    for (const char *at = wanted ? wanted : ""; *(at += strspn(at, " ")); at += length) {
+        char text[OPTION_SIZE];
+        length = strcspn(at, " ");
+        if (length >= sizeof text || job->option_count == MOST_OPTIONS)
+            return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "LAC_CUDA_OPTIONS has '%.*s': %s", (int)(length < 100 ? length : 100),
+                            at,
+                            length >= sizeof text ? "an option of over 95 characters" : "more options than there is room for");
+        snprintf(text, sizeof text, "%.*s", (int)length, at);
+        add_option(job, text);
+    }
+    return LAC_STATUS_OK;
+}
+
 static lac_status make_job(const lac_cuda_state *state, const lac_cuda_request *request, build_job *job)
 {
     job->source_count = job->option_count = 0;
@@ -119,7 +138,7 @@ static lac_status make_job(const lac_cuda_state *state, const lac_cuda_request *
         snprintf(text, sizeof text, "-D%.60s=%lld", request->defines[i].name, (long long)request->defines[i].value);
         add_option(job, text);
     }
-    return LAC_STATUS_OK;
+    return add_wanted(job);
 }
 
 enum { KEY_SIZE = 512 + MOST_OPTIONS * OPTION_SIZE };

@@ -386,13 +386,18 @@ static size_t free_memory(void)
 static void plans_give_their_memory_back(void **state)
 {
     (void)state;
-    size_t before = 0;
-    for (int i = 0; i < 4; ++i) {
-        product p = product_make("vw32:8:32", NULL, 64, 2048, 2048);
-        product_free(&p);
-        if (i == 0) before = free_memory(); /* the first one loads the kernel */
+    bool back = false;
+    /* Others may use the GPU meanwhile, and take memory; plans that keep theirs do so every time. */
+    for (int attempt = 0; attempt < 20 && !back; ++attempt) {
+        size_t before = 0;
+        for (int i = 0; i < 4; ++i) {
+            product p = product_make("vw32:8:32", NULL, 64, 2048, 2048);
+            product_free(&p);
+            if (i == 0) before = free_memory(); /* the first one loads the kernel */
+        }
+        back = free_memory() + ((size_t)1 << 20) >= before;
     }
-    assert_true(free_memory() + ((size_t)1 << 20) >= before);
+    assert_true(back);
 }
 
 static void devices_can_be_opened_again_and_beside_each_other(void **state)

@@ -95,11 +95,10 @@ __device__ __forceinline__ u32 lac_counter_read(const u32 *counter)
     return now;
 }
 
-/* All threads meet here. What the stream had before may still be running until it returns; the next kernel of the stream may be
- * started from here on, if it waits likewise. */
-__device__ __forceinline__ void lac_ring_begin(u32 full, u32 empty)
+/* What the stream had before may still be running until it returns; the next kernel of the stream may be started from here on, if it
+ * waits likewise. */
+__device__ __forceinline__ void lac_ring_begin()
 {
-    lac_barriers_begin(full, empty, 1);
     lac_wait_for_inputs(); /* and the counters are 0 */
     lac_let_next_begin();
 }
@@ -269,13 +268,13 @@ __device__ __forceinline__ u32 lac_unit_end(const lac_team &team, const lac_targ
 /* Two units at a time. The team is told of them when the first of the next two has been spread: by then their stores have arrived, and the
  * fence, which costs more than a unit, waits for nothing. Those that fill the ring for the first time, for which everybody waits, are told of at
  * once. Counters are asked for before the spreading, whose time hides the answer's. */
-__device__ __forceinline__ void lac_spread(const lac_gather_args &args, const lac_ring_args &ring, u32 full, u32 empty)
+__device__ __forceinline__ void lac_spread(const lac_gather_args &args, const lac_ring_args &ring)
 {
     const lac_team team = lac_team_of(args, ring);
     lac_units units = lac_units_begin(args, team);
     u32 word[2][LAC_WORDS] = {}, out[16], untold[2] = {LAC_RING_SLOTS, LAC_RING_SLOTS};
     lac_target first = lac_unit_begin(word[0], args, ring, team, units), second = lac_unit_begin(word[1], args, ring, team, units);
-    lac_ring_begin(full, empty);
+    lac_ring_begin();
     while (first.more) {
         const bool tells = untold[0] < LAC_RING_SLOTS || untold[1] < LAC_RING_SLOTS;
         u32 seen[2] = {0, 0};
@@ -311,16 +310,17 @@ extern "C" __global__ void __launch_bounds__(256 + 32 * (LAC_SPREADERS + 1), 1)
     extern __shared__ __align__(1024) u8 memory[];
     __shared__ __align__(8) u64 barriers[2 * LAC_STAGES];
     const u32 stages = lac_shared_address(memory), full = lac_shared_address(barriers), empty = full + 8 * LAC_STAGES;
+    lac_barriers_begin(full, empty, 1);
     if (threadIdx.x >= 256) {
         if (LAC_SPREADERS == 3) lac_registers_fewer<104>(); /* 128 x 104 + 256 x 200 = 384 x 168; with seven all have 128 */
         if (threadIdx.x >= 288) {
-            lac_spread(args, ring, full, empty);
+            lac_spread(args, ring);
         } else {
-            lac_ring_begin(full, empty);
+            lac_ring_begin();
             if (threadIdx.x == 256) lac_produce(args, ring, &map, stages, full, empty);
         }
     } else {
-        lac_ring_begin(full, empty);
+        lac_ring_begin();
         if (LAC_SPREADERS == 3) lac_registers_more<200>();
         lac_consume(call, args, stages, full, empty, &y_map);
     }

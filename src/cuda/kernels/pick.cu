@@ -127,8 +127,11 @@ struct lac_reader {
 /* This warp has read its last of a buffer: says so to the thread that copies into it. */
 __device__ __forceinline__ void lac_release(u32 barrier)
 {
+#if !LAC_EACH_ARRIVES
     __syncwarp();
-    if ((threadIdx.x & 31) == 0) lac_barrier_arrive(barrier);
+    if ((threadIdx.x & 31) != 0) return;
+#endif
+    lac_barrier_arrive(barrier);
 }
 
 /* The first of the four loads after those of `load`: fours begin anew with each pair. */
@@ -380,11 +383,11 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     if (threadIdx.x == 0) {
         for (int i = 0; i < LAC_STAGES; i++) {
             lac_barrier_init(shared.x_full(i), 1);
-            lac_barrier_init(shared.x_empty(i), 8);
+            lac_barrier_init(shared.x_empty(i), 8 * LAC_ARRIVALS);
         }
         for (int i = 0; i < LAC_RING; i++) {
             lac_barrier_init(shared.w_full(i), 1);
-            lac_barrier_init(shared.w_empty(i), 8);
+            lac_barrier_init(shared.w_empty(i), 8 * LAC_ARRIVALS);
         }
         lac_barrier_init_fence();
     }

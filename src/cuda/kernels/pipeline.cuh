@@ -4,6 +4,13 @@
 
 #include "async_copy.cuh"
 
+/* 1: every thread that has read its last of a buffer says so for itself, not a lane for its warp. Slower; for racecheck, which does
+ * not carry what a warp did together over to the lane that arrives (docs/kernels/fast.md; scripts/gpu-sanitize.sh sets it). */
+#ifndef LAC_EACH_ARRIVES
+#define LAC_EACH_ARRIVES 0
+#endif
+enum { LAC_ARRIVALS = LAC_EACH_ARRIVES ? 32 : 1 }; /* of a warp */
+
 /* A barrier that completes a phase when `arrivals` threads have arrived and all announced bytes have landed. */
 __device__ __forceinline__ void lac_barrier_init(u32 barrier, u32 arrivals)
 {

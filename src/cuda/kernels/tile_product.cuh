@@ -378,9 +378,11 @@ __device__ __forceinline__ void lac_stage_products(float (&sum)[LAC_BLOCKS][LAC_
 __device__ __forceinline__ void lac_stage_release(u32 empty, u32 slot)
 {
     const u32 lane = threadIdx.x & 31;
-    if (LAC_CLUSTER > 1) {
+    if (LAC_CLUSTER > 1 && LAC_EACH_ARRIVES) {
+        for (u32 rank = 0; rank < LAC_CLUSTER; rank++) lac_barrier_arrive_at(empty + 8 * slot, rank);
+    } else if (LAC_CLUSTER > 1) {
         if (lane < LAC_CLUSTER) lac_barrier_arrive_at(empty + 8 * slot, lane);
-    } else if (lane == 0) {
+    } else if (lane == 0 || LAC_EACH_ARRIVES) {
         lac_barrier_arrive(empty + 8 * slot);
     }
 }
@@ -501,7 +503,7 @@ __device__ __forceinline__ void lac_barriers_begin(u32 full, u32 empty, u32 copi
     if (threadIdx.x == 0) {
         for (int i = 0; i < LAC_STAGES; i++) {
             lac_barrier_init(full + 8 * i, copies);
-            lac_barrier_init(empty + 8 * i, 8 * LAC_CLUSTER);
+            lac_barrier_init(empty + 8 * i, 8 * LAC_ARRIVALS * LAC_CLUSTER);
         }
         lac_barrier_init_fence();
     }

@@ -33,13 +33,6 @@
 #include "wgmma.cuh"
 #include "window_common.cuh"
 
-/* 1: every thread says for itself that it has read its last of a buffer, not a lane for its warp. Slower; for racecheck, which
- * does not carry __syncwarp over to the lane that arrives (docs/kernels/fast.md). */
-#ifndef LAC_EACH_ARRIVES
-#define LAC_EACH_ARRIVES 0
-#endif
-#define LAC_RELEASES (LAC_EACH_ARRIVES ? 256 : 8) /* of a buffer: the warps that compute, or their threads */
-
 /* The fragments in registers: as many as divide the steps of a window, so that each window begins with the first. */
 constexpr int lac_fragment_count(int most)
 {
@@ -416,11 +409,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) lac_window(lac_gpu_call cal
     if (thread == 0) {
         for (int i = 0; i < LAC_STAGES; i++) {
             lac_barrier_init(shared.x_full(i), 1);
-            lac_barrier_init(shared.x_empty(i), LAC_RELEASES);
+            lac_barrier_init(shared.x_empty(i), 8 * LAC_ARRIVALS);
         }
         for (int i = 0; i < LAC_RING; i++) {
             lac_barrier_init(shared.w_full(i), 1);
-            lac_barrier_init(shared.w_empty(i), LAC_RELEASES);
+            lac_barrier_init(shared.w_empty(i), 8 * LAC_ARRIVALS);
         }
         lac_barrier_init_fence();
     }
