@@ -423,6 +423,11 @@ class Bench(Case):
         self.assertEqual(out.count("slower: "), 2)
         self.assertIn("slower: 16,32,32 2:4 f32 token warm", out)
         self.run_lacuna("bench", "--from", "out.csv", "--compare", "faster.csv", "--tolerance", "0.5")
+        with open(self.path("out.csv"), "a", newline="") as out_file, open(self.path("same.csv"), "a", newline="") as stored:
+            for file, speedup in (out_file, 0.5), (stored, 2.0):  # a peer that was quicker is no fault of ours
+                csv.DictWriter(file, rows[0].keys()).writerow(dict(rows[0], kernel="peer:other", speedup=speedup))
+        out, _ = self.run_lacuna("bench", "--from", "out.csv", "--compare", "same.csv")
+        self.assertIn("2 cells compared: 0 slower", out)
         self.rows("8,32,32", "-p", "2:4")
         out, _ = self.run_lacuna_raw(2, "bench", "--from", "out.csv", "--compare", "same.csv")
         self.assertIn("no cell of this run", out)
