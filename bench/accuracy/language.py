@@ -2,12 +2,13 @@
 
     language.py train --text FILE --model OUT.safetensors [--seconds 160] [--curve OUT.csv] [--from IN.safetensors]
     language.py table --text FILE --model IN.safetensors --lacuna PROGRAM --csv OUT.csv [--steps 200] [--limit SECONDS] [--resume]
+    language.py calibrate --text FILE --model IN.safetensors --calibration OUT.safetensors
 
 A transformer over bytes, 2.4 million weights in 18 matrices. `table` collects inputs and gradients of every matrix from
 training text, prunes them by `lacuna prune` as cells.py lists (many processes side by side), and measures the loss on text
 that was held out, in bits per byte: after pruning, and after `--steps` of training in which the zeros stay zero. All cells see
-the same text in the same order. `train` ends with 3 when the model had not converged. Needs PyTorch; takes minutes on a GPU
-and hours without.
+the same text in the same order. `train` ends with 3 when the model had not converged; `calibrate` writes the inputs of the
+matrices alone. Needs PyTorch 2; takes minutes on a GPU and hours without.
 """
 
 import argparse
@@ -322,7 +323,7 @@ def train(args):
     return 0 if doubling < SAME else 3
 
 
-def calibrate(model, text, folder, gradients):
+def calibrate(model, text, path, gradients):
     layers = collect.linear_layers(model)
     random = torch.Generator(DEVICE).manual_seed(7)
     batches = [text.batch(random, 16) for _ in range(16)]
@@ -330,9 +331,14 @@ def calibrate(model, text, folder, gradients):
     if gradients:
         batches = [text.batch(random, 2) for _ in range(32)]
         tensors.update(collect.collect_gradients(model, batches, loss_of, layers, len(batches)))
-    path = os.path.join(folder, "calibration.safetensors")
     collect.write_safetensors(path, tensors)
-    return path
+
+
+def write_calibration(args):
+    model = Model().to(DEVICE)
+    load(model, args.model)
+    calibrate(model, Text(args.text), args.calibration, False)
+    return 0
 
 
 def table(args):
@@ -346,7 +352,8 @@ def table(args):
     chosen = [cell for cell in table_cells.all_cells() if not args.only or cell.pattern in args.only]
     chosen = table_cells.in_turn([cell for cell in chosen if (cell.pattern, cell.method, cell.permute) not in known])
     # before the trainer, whose graph keeps the gradients' places
-    calibration = calibrate(model, text, folder.name, any(cell.method == "fisher" for cell in chosen))
+    calibration = os.path.join(folder.name, "calibration.safetensors")
+    calibrate(model, text, calibration, any(cell.method == "fisher" for cell in chosen))
     print("calibration: %.0f s" % (time.time() - begin), flush=True)
     state = {name: value.clone() for name, value in model.state_dict().items()}
     trainer = Trainer(model, text)
@@ -394,7 +401,7 @@ def table(args):
 
 def main():
     options = argparse.ArgumentParser(description="A small language model, trained, pruned in every way, and tuned again.")
-    options.add_argument("what", choices=("train", "table"))
+    options.add_argument("what", choices=("train", "table", "calibrate"))
     options.add_argument("--text", required=True, metavar="FILE")
     options.add_argument("--model", required=True, metavar="FILE.safetensors")
     options.add_argument("--seconds", type=float, default=160, help="how long to train; a run of half as long, for comparison, adds 15%%")
@@ -402,6 +409,7 @@ def main():
     options.add_argument("--rate", type=float, default=4e-3, help="of training, at its highest")
     options.add_argument("--curve", metavar="FILE.csv", help="of the losses along the training")
     options.add_argument("--lacuna", default="lacuna", metavar="PROGRAM")
+    options.add_argument("--calibration", default="calibration.safetensors", metavar="FILE", help="what `calibrate` writes")
     options.add_argument("--csv", default="accuracy_language.csv", metavar="FILE")
     options.add_argument("--steps", type=int, default=200, help="of tuning after pruning")
     options.add_argument("--limit", type=float, default=1e9, help="no tuning after so many seconds")
@@ -410,7 +418,7 @@ def main():
     options.add_argument("--only", action="append", default=[], metavar="PATTERN")
     options.add_argument("--commit", default="")
     args = options.parse_args()
-    return (train if args.what == "train" else table)(args)
+    return {"train": train, "table": table, "calibrate": write_calibration}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
 """report.py - the accuracy tables for people, and whether the orders that the papers report hold: accuracy.md of the CSV files.
 
-    report.py --language accuracy_language.csv --training accuracy_training.csv --sentences accuracy_sentences.csv --out accuracy.md
+    report.py --language accuracy_language.csv --training accuracy_training.csv --sentences accuracy_sentences.csv --beside accuracy_language_whole_text.csv --out accuracy.md
+
+`--beside` is the table of another language model: do the same orders hold there?
 """
 
 import argparse
 import csv
 import math
+import os
 
 import cells
 
 GUESSING = 4.83  # bits per byte of the text when bytes are guessed by their frequency alone
+SAME = 0.01  # the rule of language.py: converged when twice the steps bring less than this share of the loss
 
 
 class Table:
@@ -59,7 +63,7 @@ def ordered_pairs():
                                     "permuting rows helps", "permuting columns helps", "wanda beats magnitude", "obs beats magnitude", "obs beats wanda",
                                     "fisher beats magnitude")}  # fmt: skip
     for zeros in cells.ZEROS:
-        known = {name for name, patterns in cells.FAMILIES if patterns[cells.ZEROS.index(zeros)]}
+        known = [name for name, patterns in cells.FAMILIES if patterns[cells.ZEROS.index(zeros)]]
         for method in cells.METHODS:
             side = lambda family, permute="": (family, zeros, method, permute)
             widest = "EW M=40" if zeros == "90%" else "EW M=32"
@@ -91,9 +95,14 @@ def judge(table, pairs, column, limit=None):
         if table.sign * (a - b) >= 0:
             held += 1
         else:
-            failed.append("%s %s %s%s: %.3f against %.3f of %s%s" % (better[0], better[1], better[2], " " + better[3] if better[3] else "", a, b,
-                          worse[0] if worse[0] != better[0] else worse[2], " in order" if better[3] else ""))  # fmt: skip
+            failed.append(pair(better, "%.3f against %.3f" % (a, b), worse))
     return held, count, failed
+
+
+def pair(better, values, worse):
+    """A pair in words; the second side is named by what it differs in."""
+    other = worse[0] if worse[0] != better[0] else worse[2]
+    return "%s %s %s%s: %s of %s%s" % (better[0], better[1], better[2], " " + better[3] if better[3] else "", values, other, " in order" if better[3] else "")
 
 
 def share(held, count):
@@ -110,6 +119,24 @@ def orders_of_language(table):
             if claim != "fisher beats magnitude":
                 failures += ["- %s, before tuning: %s" % (claim, text) for text in informed[2]] + ["- %s, after tuning: %s" % (claim, text) for text in after[2]]
     return out, ["", "Pairs that do not hold, without those above that limit before tuning and without `fisher`:", ""] + failures
+
+
+def orders_beside(table, other):
+    """Which orders hold on one model and not on the other, after tuning."""
+    out = ["", "| order | pairs | held here | held there | alike | largest difference of those that are not |", "|---|---:|---:|---:|---:|---:|"]
+    total, alike, turned = 0, 0, []
+    for claim, pairs in ordered_pairs().items():
+        values = [(p, [t.value(*side, "tuned_loss") for t in (table, other) for side in p]) for p in pairs]
+        values = [(p, v) for p, v in values if None not in v]
+        if not values:
+            continue
+        here, there = [v[0] <= v[1] for _, v in values], [v[2] <= v[3] for _, v in values]
+        differ = [(p, v) for (p, v), a, b in zip(values, here, there) if a != b]
+        most = "%.3f" % max(max(abs(v[0] - v[1]), abs(v[2] - v[3])) for _, v in differ) if differ else ""
+        out.append("| %s | %d | %d | %d | %d | %s |" % (claim, len(values), sum(here), sum(there), len(values) - len(differ), most))
+        total, alike = total + len(values), alike + len(values) - len(differ)
+        turned += ["- %s: %s" % (claim, pair(p[0], "%.3f against %.3f here, %.3f against %.3f there," % tuple(v), p[1])) for p, v in differ]
+    return out + ["", "%d of %d pairs come out alike. Those that do not:" % (alike, total), ""] + turned
 
 
 def orders_of_sentences(table):
@@ -132,7 +159,14 @@ def trained(path):
     for i, (steps, loss, _) in enumerate(ends):
         brought = (ends[i - 1][1] - loss) / loss / math.log2(steps / ends[i - 1][0]) if i else None
         out.append("| %d | %.3f | %s |" % (steps, loss, "%.2f%%" % (100 * brought) if i else ""))
-    return out + ["", "Trained for %.0f s in all. Further training brings %s." % (ends[-1][2], "less than 1% for twice the steps" if brought < 0.01 else "still more than 1% for twice the steps")]
+    rule = "`language.py train` calls a model converged when twice the steps bring less than %.0f%% of the loss on text held out" % (100 * SAME)
+    if brought >= SAME:
+        verdict = "here they still bring %.2f%%: it has **not** converged." % (100 * brought)
+    elif brought >= 0:
+        verdict = "here they bring %.2f%%: it has converged." % (100 * brought)
+    else:
+        verdict = "here they bring nothing, the loss is %.2f%% higher: it has converged, and what it learns now is its own text by heart." % (-100 * brought)
+    return out + ["", "Trained for %.0f s in all. %s; %s" % (ends[-1][2], rule, verdict)]
 
 
 def main():
@@ -140,6 +174,7 @@ def main():
     options.add_argument("--language", required=True, metavar="CSV")
     options.add_argument("--sentences", required=True, metavar="CSV")
     options.add_argument("--training", required=True, metavar="CSV")
+    options.add_argument("--beside", metavar="CSV", help="the table of another language model")
     options.add_argument("--out", required=True, metavar="FILE.md")
     args = options.parse_args()
     language, sentences = Table(args.language, -1), Table(args.sentences, 1)
@@ -152,6 +187,10 @@ def main():
     text += grid(language, ("pruned_loss", "tuned_loss"), "%.3f")
     orders, failures = orders_of_language(language)
     text += ["", "### Do the orders hold?", "", "Ties count as held."] + orders + failures
+    if args.beside:
+        name, other = os.path.basename(args.beside), Table(args.beside, -1)
+        text += ["", "### And on another model?", "", "The same after tuning beside `%s`, a model whose dense loss is %.3f." % (name, float(other.rows[0]["dense_loss"]))]
+        text += orders_beside(language, other)
     text += ["", "## all-MiniLM-L6-v2", "", "Rank correlation of the 800 answers to a question with those of the dense model, 1 is the same order. Nothing was trained after pruning."]
     text += grid(sentences, ("order",), "%.3f") + ["", "### Do the orders hold?"] + orders_of_sentences(sentences)
     with open(args.out, "w") as file:

@@ -1,6 +1,6 @@
 """sentences.py - a real model pruned in every way: how far the embeddings of all-MiniLM-L6-v2 move, and what a search finds.
 
-    sentences.py --model DIR --text FILE --lacuna PROGRAM --csv OUT.csv [--workers N] [--resume]
+    sentences.py --model DIR --text FILE --lacuna PROGRAM --csv OUT.csv [--workers N] [--resume] [--calibration OUT]
 
 DIR holds the model's model.safetensors and vocab.txt (examples/real_weights.py fetches them). Sentences of FILE, a plain
 text, are embedded by the model and by each pruned one. Nothing is trained. Measured, over 1,000 sentences of which 200 ask
@@ -149,6 +149,7 @@ def main():
     options.add_argument("--text", required=True, metavar="FILE")
     options.add_argument("--lacuna", default="lacuna", metavar="PROGRAM")
     options.add_argument("--csv", default="accuracy_sentences.csv", metavar="FILE")
+    options.add_argument("--calibration", metavar="FILE.safetensors", help="keep the inputs that wanda and obs look at in this file")
     options.add_argument("--workers", type=int, default=os.cpu_count())
     options.add_argument("--resume", action="store_true", help="keep the rows of CSV, and make those that it lacks")
     options.add_argument("--only", action="append", default=[], metavar="PATTERN")
@@ -172,7 +173,7 @@ def main():
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder, open(args.csv, "w", newline="") as file:
         before = embed()
         layers = collect.linear_layers(model)
-        calibration = os.path.join(folder, "calibration.safetensors")
+        calibration = args.calibration or os.path.join(folder, "calibration.safetensors")
         collect.write_safetensors(calibration, collect.collect_inputs(model, shown.split(100), lambda m, x: m(x), layers, 4096))
         writer = csv.writer(file)
         writer.writerow("model,family,zeros,pattern,method,permute,similarity,order,first,ten,commit,device".split(","))

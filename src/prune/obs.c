@@ -231,10 +231,9 @@ static double loss_of_rows(const double *losses, int64_t first, int64_t rows)
     return sum;
 }
 
-/* Takes the row groups over that came out better; all or none where the groups of the two differ. */
-static void take_better(const lac_obs *obs, best_rows *best)
+/* Takes the row groups over that came out better; `whole`: all or none, since the groups of the two differ. */
+static void take_better(const lac_obs *obs, bool whole, best_rows *best)
 {
-    bool whole = obs->pattern.family == LAC_FAMILY_SHUFFLED;
     int64_t rows = whole ? obs->n : obs->geometry.unit_n;
     for (int64_t first = 0; first < obs->n; first += rows) {
         int64_t count = lac_smaller(rows, obs->n - first);
@@ -243,31 +242,50 @@ static void take_better(const lac_obs *obs, best_rows *best)
         memcpy(best->losses + first, obs->losses + first, (size_t)count * sizeof *best->losses);
         memcpy(lac_mask_row_writable(best->mask, first), lac_mask_row(obs->mask, first),
                (size_t)(count * obs->mask->words) * 8);
-        if (whole && obs->mask->row_perm)
-            memcpy(best->mask->row_perm, obs->mask->row_perm, (size_t)obs->n * sizeof *best->mask->row_perm);
+        if (whole) memcpy(best->mask->row_perm, obs->mask->row_perm, (size_t)obs->n * sizeof *best->mask->row_perm);
     }
+}
+
+/* The first that was found is the best so far. One of shuffled rows that stand in order says so. */
+static lac_status take_first(lac_obs *obs, best_rows *best)
+{
+    best->mask = obs->mask;
+    obs->mask = NULL;
+    memcpy(best->w, obs->w, (size_t)(obs->n * obs->k) * sizeof *best->w);
+    memcpy(best->losses, obs->losses, (size_t)obs->n * sizeof *best->losses);
+    if (obs->pattern.family != LAC_FAMILY_SHUFFLED) return LAC_STATUS_OK;
+    uint64_t bytes = (uint64_t)obs->n * sizeof *best->mask->row_perm;
+    best->mask->pattern = obs->pattern;
+    best->mask->row_perm = lac_allocate(bytes);
+    if (!best->mask->row_perm) return lac_fail_memory("the order of rows", bytes);
+    for (int64_t r = 0; r < obs->n; r++) best->mask->row_perm[r] = (uint32_t)r;
+    return LAC_STATUS_OK;
+}
+
+/* One way to share out, with the rows in order or, for patterns that may, shuffled. */
+static lac_status sweep_share(lac_obs *obs, lac_obs_device *gpu, float *changes, lac_obs_share share, bool shuffled,
+                              best_rows *best)
+{
+    if (best->mask) memcpy(obs->w, best->original, (size_t)(obs->n * obs->k) * sizeof *obs->w);
+    lac_status status = lac_obs_select_all(obs, share, shuffled);
+    if (status == LAC_STATUS_OK) status = sweep(obs, gpu, changes);
+    if (status != LAC_STATUS_OK) return status;
+    if (!best->mask) return take_first(obs, best);
+    take_better(obs, shuffled, best);
+    return LAC_STATUS_OK;
 }
 
 static lac_status sweep_best(lac_obs *obs, lac_obs_device *gpu, float *changes, best_rows *best)
 {
-    bool shuffled = obs->pattern.family == LAC_FAMILY_SHUFFLED;
     size_t bytes = (size_t)(obs->n * obs->k) * sizeof(float);
     memcpy(best->original, obs->w, bytes);
-    for (int share = 0; share < LAC_OBS_SHARES; share++) {
-        /* Even shares know no order of rows, and nothing of an earlier step of a schedule. */
-        if (share == LAC_OBS_SHARE_EVEN && (shuffled || obs->within)) continue;
-        if (share > 0) memcpy(obs->w, best->original, bytes);
-        lac_status status = lac_obs_select_all(obs, (lac_obs_share)share);
-        if (status == LAC_STATUS_OK) status = sweep(obs, gpu, changes);
-        if (status != LAC_STATUS_OK) return status;
-        if (share > 0) {
-            take_better(obs, best);
-            continue;
+    for (int shuffled = 0; shuffled <= (obs->pattern.family == LAC_FAMILY_SHUFFLED); shuffled++) {
+        for (int share = 0; share < LAC_OBS_SHARES; share++) {
+            /* Even shares know no order of rows, and nothing of an earlier step of a schedule. */
+            if (!(LAC_OBS_SHARES_TRIED >> share & 1) || (share == LAC_OBS_SHARE_EVEN && (shuffled || obs->within))) continue;
+            lac_status status = sweep_share(obs, gpu, changes, (lac_obs_share)share, shuffled, best);
+            if (status != LAC_STATUS_OK) return status;
         }
-        best->mask = obs->mask;
-        obs->mask = NULL;
-        memcpy(best->w, obs->w, bytes);
-        memcpy(best->losses, obs->losses, (size_t)obs->n * sizeof *best->losses);
     }
     memcpy(obs->w, best->w, bytes);
     lac_mask_free(obs->mask);

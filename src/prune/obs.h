@@ -49,8 +49,14 @@ typedef enum lac_obs_share {
     LAC_OBS_SHARES
 } lac_obs_share;
 
-/* Chooses what stays of the whole matrix, for free distributions; a row permutation goes to the mask, where it is not by EVEN. */
-lac_status lac_obs_select_all(lac_obs *obs, lac_obs_share share);
+/* Which of them are tried, a bit each: all. bench/accuracy/free.py builds programs that try one, to tell what each is worth. */
+#ifndef LAC_OBS_SHARES_TRIED
+#define LAC_OBS_SHARES_TRIED 7
+#endif
+
+/* Chooses what stays of the whole matrix, for free distributions. `shuffled`: rows in an order that goes to the mask, not by EVEN; else rows in order, also for patterns whose
+ * rows may be shuffled. */
+lac_status lac_obs_select_all(lac_obs *obs, lac_obs_share share, bool shuffled);
 /* Chooses anew which of columns [first, first + count) stay, as many in each row group as the mask keeps there, given the weights as
  * they are now. Nothing changes for blocks. */
 void lac_obs_select_step(lac_obs *obs, int64_t first, int64_t count);

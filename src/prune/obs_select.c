@@ -319,8 +319,9 @@ void lac_obs_rank_within(float *scores, const lac_mask *within, int64_t first, i
 }
 
 /* Scores of all units in columns [first, first + count), with the inputs before `from` settled or each unit `alone`, and lac_prune's choice by
- * them. */
-static lac_status select_by_score(lac_obs *obs, bool alone, int64_t from, int64_t first, int64_t count, lac_mask **out)
+ * them under `pattern`. */
+static lac_status select_by_score(lac_obs *obs, const lac_pattern *pattern, bool alone, int64_t from, int64_t first,
+                                  int64_t count, lac_mask **out)
 {
     int64_t unit_k = obs->geometry.unit_k;
     uint64_t bytes = (uint64_t)(unit_k == 1 ? count : unit_k * unit_k) * sizeof(double);
@@ -346,7 +347,7 @@ static lac_status select_by_score(lac_obs *obs, bool alone, int64_t from, int64_
     if (obs->within) lac_obs_rank_within(obs->scores, obs->within, first, count);
     lac_matrix matrix = {.data = obs->scores, .dtype = LAC_DTYPE_F32, .rows = obs->n, .cols = count};
     lac_prune_options options = {.size = sizeof options, .threads = obs->threads};
-    return lac_prune(&matrix, &obs->pattern, &options, out);
+    return lac_prune(&matrix, pattern, &options, out);
 }
 
 int64_t lac_obs_select_scratch(const lac_geometry *g)
@@ -364,7 +365,7 @@ lac_status lac_obs_select_group(lac_obs *obs, int64_t first, int64_t count)
     }
     if (lac_obs_blocks_are_joint(&obs->geometry, count)) return lac_obs_select_blocks(obs, first, count, false);
     lac_mask *chosen = NULL;
-    lac_status status = select_by_score(obs, false, first, first, count, &chosen);
+    lac_status status = select_by_score(obs, &obs->pattern, false, first, first, count, &chosen);
     if (status != LAC_STATUS_OK) return status;
     for (int64_t r = 0; r < obs->n; r++)
         for (int64_t c = 0; c < count; c++)
@@ -386,12 +387,14 @@ static lac_status select_evenly(const lac_obs *obs, lac_mask **out)
     return status;
 }
 
-lac_status lac_obs_select_all(lac_obs *obs, lac_obs_share share)
+lac_status lac_obs_select_all(lac_obs *obs, lac_obs_share share, bool shuffled)
 {
     lac_mask *chosen = NULL;
+    lac_pattern pattern = obs->pattern;
+    if (pattern.family == LAC_FAMILY_SHUFFLED && !shuffled) pattern.family = LAC_FAMILY_VECTOR;
     lac_status status = share == LAC_OBS_SHARE_EVEN
                             ? select_evenly(obs, &chosen)
-                            : select_by_score(obs, share == LAC_OBS_SHARE_EFFECT, 0, 0, obs->k, &chosen);
+                            : select_by_score(obs, &pattern, share == LAC_OBS_SHARE_EFFECT, 0, 0, obs->k, &chosen);
     if (status != LAC_STATUS_OK) return status;
     lac_mask_free(obs->mask);
     obs->mask = chosen;
