@@ -1,12 +1,15 @@
 #!/bin/sh
-# prune_disk.sh LACUNA FOLDER LAYERS CSV - is pruning a large checkpoint by magnitude as fast as the disk? Makes a checkpoint of LAYERS f16 matrices of
+# prune_disk.sh LACUNA FOLDER LAYERS CSV [WHAT...] - is pruning a large checkpoint by magnitude as fast as the disk? Makes a checkpoint of LAYERS f16 matrices of
 # 4096 x 11008 in FOLDER (90 MB each; kept when it is there), and times, each from a cold cache: dd that reads it, dd that writes as much as pruning does,
-# dd that copies it, and `lacuna prune` to two patterns. Output is flushed to the disk in all of them. Appends rows to CSV.
+# dd that copies it, and `lacuna prune` to two patterns; or only WHAT is named: read, write, copy, a pattern, or none, to make the checkpoint alone. Output is flushed to the disk in all of them.
+# Appends rows to CSV.
 set -eu
 lacuna=$1
 folder=$2
 layers=$3
 csv=$4
+shift 4
+[ $# -gt 0 ] || set -- read write copy 2:4 vw32:8:32
 model=$folder/prune_disk_$layers.safetensors
 out=$folder/prune_disk_out.safetensors
 commit=${LAC_COMMIT:-$(git -C "$(dirname "$0")" rev-parse --short=12 HEAD)}
@@ -47,10 +50,13 @@ measure() {
         'BEGIN { d = e - s; printf "%s,%.0f,%.0f,%.2f,%.0f,%.0f,%s,\"%s\"\n", w, r, o, d, t / d / 1e6, (r + o) / d / 1e6, c, m }' | tee -a "$csv"
 }
 
-measure "dd read" "$total" dd if="$model" of=/dev/null bs=4M
-measure "dd write" 0 dd if=/dev/zero of="$out" bs=4M count=$((total / 4194304 * 9 / 16)) conv=fsync
-measure "dd copy" "$total" dd if="$model" of="$out" bs=4M conv=fsync
-for pattern in 2:4 vw32:8:32; do
-    measure "lacuna prune $pattern" "$total" "$lacuna" prune "$model" "$out" -p "$pattern" --restart
+for wanted in "$@"; do
+    case $wanted in
+    none) ;;
+    read) measure "dd read" "$total" dd if="$model" of=/dev/null bs=4M ;;
+    write) measure "dd write" 0 dd if=/dev/zero of="$out" bs=4M count=$((total / 4194304 * 9 / 16)) conv=fsync ;;
+    copy) measure "dd copy" "$total" dd if="$model" of="$out" bs=4M conv=fsync ;;
+    *) measure "lacuna prune $wanted" "$total" "$lacuna" prune "$model" "$out" -p "$wanted" --restart ;;
+    esac
 done
 rm -f "$out"
