@@ -23,7 +23,7 @@ enum {
 static const double FILL_SECONDS = 0.1e-6, RANGE_SECONDS = 2.4e-6;
 /* What a tile costs beside its stages, and one of 128 x 256 for its size; blocks of a cluster wait for each other. */
 static const double SWITCH_SECONDS = 0.2e-6, EPILOGUE_SECONDS = 0.3e-6, CLUSTER_SECONDS = 1.0e-6;
-/* The same where rows of Y are in another order and the last tokens are less than a tile: they are stored one by one. */
+/* The same where rows of Y are in another order and no multiple of 8 elements long: they are stored one by one. */
 static const double SCATTER_SECONDS = 4e-6;
 /* Token-major Y that is not staged for the copy engine leaves in pieces of a few bytes, at so many bytes a second. */
 static const double UNSTAGED_RATE = 0.67e12;
@@ -155,7 +155,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     double waves = ceil(tiles * s->parts / blocks / (clusters * s->resident));
     bool stream = s->kind == LAC_GATHER_STREAM;
     double area = s->tile_outputs * s->tile_tokens / 32768.0, tile = SWITCH_SECONDS + EPILOGUE_SECONDS * area;
-    bool scatters = problem->weight->part[LAC_PART_ROW_PERM].data && problem->m % s->tile_tokens;
+    bool scatters = problem->weight->part[LAC_PART_ROW_PERM].data && problem->m % 8;
     double fill = stream ? waves * TILE_SECONDS + (s->meets ? MEET_SECONDS + padding : STREAM_FILL_SECONDS)
                          : waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
                                (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);

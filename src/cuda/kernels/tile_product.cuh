@@ -204,14 +204,14 @@ __device__ __forceinline__ lac_outputs lac_outputs_of(const lac_gpu_call &call, 
 }
 
 #if LAC_Y_DTYPE != LAC_F32
-/* Whether this warp's part of a block of Y, `tokens` wide, can be stored 16 bytes at a time. */
-__device__ __forceinline__ bool lac_block_is_whole(const lac_gpu_call &call, const int *output, int token, int tokens)
+/* Whether this warp's part of a block of Y can be stored 16 bytes at a time, those that exist. */
+__device__ __forceinline__ bool lac_block_is_whole(const lac_gpu_call &call, const int *output)
 {
-    const bool aligned = ((u64)call.y | (u64)call.ldy * 2) % 16 == 0 && token + tokens <= call.m;
+    const bool aligned = ((u64)call.y | (u64)call.ldy * 2) % 16 == 0;
 #if LAC_Y_TOKEN_MAJOR
     return aligned && output[0] >= 0 && output[0] % 8 == 0 && output[15] == output[0] + 15;
 #else
-    return aligned;
+    return aligned && call.m % 8 == 0;
 #endif
 }
 
@@ -243,9 +243,9 @@ __device__ __forceinline__ void lac_block_write_chunks(const lac_gpu_call &call,
         lac_quad_transpose(word);
         const uint4 chunk = make_uint4(word[0], word[1], word[2], word[3]);
 #if LAC_Y_TOKEN_MAJOR
-        *(uint4 *)(y + (i64)(i * 16) * call.ldy) = chunk;
+        if (token + i * 16 + (q >> 1) * 8 + (int)(threadIdx.x >> 2 & 7) < call.m) *(uint4 *)(y + (i64)(i * 16) * call.ldy) = chunk;
 #else
-        if (place[i & 1] >= 0) *(uint4 *)(y[i & 1] + (i >> 1) * 32) = chunk;
+        if (place[i & 1] >= 0 && token + (i >> 1) * 32 + q * 8 < call.m) *(uint4 *)(y[i & 1] + (i >> 1) * 32) = chunk;
 #endif
     }
 }
@@ -267,7 +267,7 @@ __device__ __forceinline__ void lac_block_write(const lac_gpu_call &call, float 
             sum[i] = lac_finish(call, t, place[h], sum[i], bias[h]);
     }
 #if LAC_Y_DTYPE != LAC_F32 && !(LAC_Y_TOKEN_MAJOR && LAC_HAS_ROW_PERM)
-    if (lac_block_is_whole(call, output, token, 2 * sums)) {
+    if (lac_block_is_whole(call, output)) {
         lac_block_write_chunks(call, sum, output, place, token);
         return;
     }
