@@ -21,17 +21,20 @@ LAUNCH, MULTIPROCESSORS, OVERLAP_LOST = 2.5e-6, 132, 0.1
 TILES = [(256, 128, False, True), (128, 128, True, True), (64, 128, True, True), (64, 64, True, True), (32, 64, True, False)]
 MOST_PARTS, LEAST_INPUTS = 16, 256
 REACH = {
-    "fp32": {"compute": 0.92, "small": 0.95, "memory": 0.5, "l2": 0.75, "fill": 6e-6},
-    "tf32": {"compute": 0.9, "small": 0.6, "memory": 1.0, "l2": 0.5, "fill": 3e-6},
-    "16 bits": {"compute": 0.79, "small": 1.0, "memory": 1.0, "l2": 0.25, "fill": 1e-6},
+    "fp32": {"compute": 0.92, "small": 0.95, "hot": 0.0, "memory": 0.5, "l2": 0.75, "fill": 6e-6, "y": 0.0},
+    "tf32": {"compute": 0.9, "small": 0.6, "hot": 0.0, "memory": 1.0, "l2": 0.5, "fill": 3e-6, "y": 0.0},
+    "16 bits": {"compute": 1.0, "small": 1.0, "hot": 0.15, "memory": 1.0, "l2": 0.25, "fill": 0.75e-6, "y": 0.6},
 }
-VECTOR = {"compute": 1.0, "small": 1.0, "memory": 1.0, "l2": 0.0, "fill": 1e-6}
+VECTOR = {"compute": 1.0, "small": 1.0, "hot": 0.0, "memory": 1.0, "l2": 0.0, "fill": 1e-6, "y": 0.0}
+HOT_FROM, HOT_TO = 25e-6, 75e-6  # as in src/model/gpu.c
 GRID = {
-    "compute": [x / 100 for x in range(70, 101, 1)],
+    "compute": [x / 100 for x in range(70, 111, 1)],
     "small": [0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0],
+    "hot": [0.0, 0.05, 0.1, 0.15, 0.2, 0.25],
     "memory": [0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0],
     "l2": [0.25, 0.5, 0.75, 1.0],
-    "fill": [x * 5e-7 for x in range(0, 13)],
+    "fill": [x * 2.5e-7 for x in range(0, 25)],
+    "y": [0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0],
 }
 
 
@@ -74,9 +77,10 @@ def predict(problem, reach):
             own = max((l2_bytes + memory * MEMORY * reach["memory"]) / (0.5 * SHARED), *times[1:])
             waves = across * down * parts / MULTIPROCESSORS
             efficiency = reach["compute"] * (1 if tokens * outputs >= 128 * 128 else reach["small"])
+            efficiency /= 1 + reach["hot"] * min(1.0, max(0.0, (times[2] / efficiency - HOT_FROM) / (HOT_TO - HOT_FROM)))
             rest = OVERLAP_LOST * (sum(times) - longest)
             busy = max(memory, (max(longest, own * math.ceil(waves) / waves) + rest) / efficiency)
-            best = min(best, busy + reach["fill"] + LAUNCH * (1 + (parts > 1)))
+            best = min(best, busy + reach["fill"] + reach["y"] * m * n * size / (MEMORY * reach["memory"]) + LAUNCH * (1 + (parts > 1)))
             parts *= 2
     return best
 

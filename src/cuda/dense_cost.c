@@ -20,14 +20,17 @@ enum { TILES = sizeof tiles / sizeof *tiles, MOST_PARTS = 16, LEAST_INPUTS = 256
 typedef struct dense_reach {
     double compute; /* of the rate of products, with tiles of 128 x 128 or more ...              */
     double small;   /* ... and what smaller ones reach of that                                   */
+    double hot;     /* by how much more time long products take, under which the clock falls     */
     double memory;  /* of a copy's rate                                                          */
     double l2;      /* of what tiles read, what comes out of L2: neighbouring blocks share loads */
     double fill;    /* seconds before the first product and after the last                       */
+    double y;       /* of the time in which Y is written, what no product hides                  */
 } dense_reach;
 
 static const dense_reach in_fp32 = {.compute = 0.92, .small = 0.95, .memory = 0.5, .l2 = 0.75, .fill = 6e-6};
 static const dense_reach in_tf32 = {.compute = 0.9, .small = 0.6, .memory = 1.0, .l2 = 0.5, .fill = 3e-6};
-static const dense_reach in_16_bits = {.compute = 0.79, .small = 1.0, .memory = 1.0, .l2 = 0.25, .fill = 1e-6};
+static const dense_reach in_16_bits = {
+    .compute = 1.0, .small = 1.0, .hot = 0.15, .memory = 1.0, .l2 = 0.25, .fill = 0.75e-6, .y = 0.6};
 /* For one token the library has kernels that only stream W. */
 static const dense_reach of_vector = {.compute = 1.0, .small = 1.0, .memory = 1.0, .l2 = 0.0, .fill = 1e-6};
 
@@ -61,17 +64,19 @@ lac_cost lac_dense_product_cost(const lac_problem *problem, const lac_dense_prod
         if (!(tensor ? tiles[i].tensor : tiles[i].fp32)) continue;
         double across = ceil(n / tiles[i].outputs), down = ceil(m / tiles[i].tokens);
         double products = (vector ? 1.0 : down * tiles[i].tokens) * across * tiles[i].outputs * k;
-        bool large = tiles[i].tokens * tiles[i].outputs >= 128 * 128;
+        double efficiency = reach->compute * (tiles[i].tokens * tiles[i].outputs >= 128 * 128 ? 1.0 : reach->small);
+        double flops = tensor ? products * (p->operand == LAC_DTYPE_F32 ? 4.0 : 2.0) : 0.0;
+        efficiency /= 1.0 + reach->hot * lac_model_gpu_heat(flops / rates.mma_f16 / efficiency);
         for (int parts = 1; parts <= MOST_PARTS; parts *= 2) {
             if (parts > 1 && (k / parts < LEAST_INPUTS || across * down * parts > rates.multiprocessors)) break;
             lac_gpu_work work = {.memory_bytes = (m * k + n * k) * size + y_bytes + finish_bytes(problem, p),
                                  .l2_bytes = reach->l2 * products * size * (1.0 / tiles[i].tokens + 1.0 / tiles[i].outputs),
                                  .instructions = tensor ? 0.0 : products / 32.0,
-                                 .mma_flops = tensor ? products * (p->operand == LAC_DTYPE_F32 ? 4.0 : 2.0) : 0.0,
+                                 .mma_flops = flops,
                                  .blocks = across * down * parts,
                                  .blocks_at_once = rates.multiprocessors,
-                                 .fill_seconds = reach->fill,
-                                 .efficiency = reach->compute * (large ? 1.0 : reach->small),
+                                 .fill_seconds = reach->fill + reach->y * y_bytes / rates.memory,
+                                 .efficiency = efficiency,
                                  .launches = 1 + (parts > 1) + (p->finish != LAC_DENSE_FINISH_LIBRARY)};
             lac_cost cost = lac_model_gpu_cost(&rates, &work);
             if (!best.levels || cost.seconds < best.seconds) best = cost;

@@ -29,6 +29,9 @@ static const double SCATTER_SECONDS = 4e-6;
 static const double UNSTAGED_RATE = 0.67e12;
 /* A block with one stage reads, multiplies and writes in turn; with each further one, so much more of it overlaps. */
 static const double OVERLAP_A_STAGE = 0.02;
+/* From the moment when a stage of a gathering block is free to the end of its next products, if no other block asks for any, and of
+ * the rate of L2 what all of them get; a stage of boxes, at least. */
+static const double TRIP_SECONDS = 1.5e-6, TRIP_RATE = 2.5, BOX_SECONDS = 0.55e-6;
 /* The streaming kernel: a tile's epilogue, which no copy hides, the first stages of a block, and parts that meet. */
 static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, MEET_SECONDS = 0.5e-6;
 /* What boxes of X that reach past the last token cost beside that. */
@@ -36,13 +39,13 @@ static const double PADDING_SECONDS = 3.8e-6;
 
 /* Of the bound's rate, what the streaming kernels and whole blocks reached on an H200. The rate of L2 is that of cp.async, which the
  * copy engine exceeds. */
-static const double STREAM_EFFICIENCY = 1.15, MEET_EFFICIENCY = 1.27;
+static const double STREAM_EFFICIENCY = 1.4, MEET_EFFICIENCY = 1.27, BOX_EFFICIENCY = 1.35;
 
-/* Of what a tile reached, what is left with row groups of fewer than 64 outputs, which are joined or padded. */
-static const double NARROW_SHARE = 0.8;
+/* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
+static const double JOINED_SHARE = 0.74;
 
-/* The clock falls under long work: by so much at most, from the first of these times of a call's work to the second. */
-static const double HOT_SHARE = 0.2, HOT_FROM = 25e-6, HOT_TO = 75e-6;
+/* The clock falls under long work: by so much at most. */
+static const double HOT_SHARE = 0.2;
 
 /* Of the multiprocessors, those that clusters of more than two blocks can have: 32 of 4 blocks did not fit at once on an H200's 132. */
 static const double LARGE_CLUSTERS = 0.9;
@@ -125,6 +128,12 @@ bool lac_gather_by_engine(const lac_problem *problem, const lac_gather_shape *s)
 
 /* ---- what a shape asks of the GPU */
 
+/* Clusters of so many blocks that run at once. */
+static double clusters_at_once(const lac_problem *problem, int blocks)
+{
+    return floor(lac_cuda_rates_of(problem->device)->multiprocessors * (blocks > 2 ? LARGE_CLUSTERS : 1.0) / blocks);
+}
+
 static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
 {
     const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
@@ -151,7 +160,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     double written = stages * ((engine ? 1.0 : CP_ASYNC_PORT) * lac_gather_x_stage(s) + own * lac_gather_w_stage(s));
     int blocks = s->cluster * (s->meets ? s->parts : 1);
     double padding = problem->m % s->tile_tokens ? PADDING_SECONDS : 0.0;
-    double clusters = floor((double)rates->multiprocessors * (blocks > 2 ? LARGE_CLUSTERS : 1.0) / blocks);
+    double clusters = clusters_at_once(problem, blocks);
     double waves = ceil(tiles * s->parts / blocks / (clusters * s->resident));
     bool stream = s->kind == LAC_GATHER_STREAM;
     double area = s->tile_outputs * s->tile_tokens / 32768.0, tile = SWITCH_SECONDS + EPILOGUE_SECONDS * area;
@@ -161,12 +170,14 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                                (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
     if (o->y_layout == LAC_LAYOUT_TOKEN_MAJOR && s->staging == 0 && !stream) fill += y_bytes / UNSTAGED_RATE;
     double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * waves - 1.0);
-    double efficiency = s->meets ? MEET_EFFICIENCY : engine ? STREAM_EFFICIENCY : s->efficiency;
-    if (problem->weight->geometry.unit_n < 64 && !engine) efficiency *= NARROW_SHARE;
-    if (!engine) {
-        double busy = (read + written) / rates->shared / efficiency;
-        efficiency /= 1.0 + HOT_SHARE * fmin(1.0, fmax(0.0, (busy - HOT_FROM) / (HOT_TO - HOT_FROM)));
-    }
+    double efficiency = s->meets ? MEET_EFFICIENCY : s->boxes ? BOX_EFFICIENCY : engine ? STREAM_EFFICIENCY : s->efficiency;
+    if (s->joined && !engine) efficiency *= JOINED_SHARE;
+    efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat((read + written) / rates->shared / efficiency);
+    /* A block asks for a stage when one that it had is done with: its stages are so many round trips, one behind the other, each behind
+     * what all blocks have asked for. */
+    double chain = waves * s->usual_stages / s->parts, deep = fmin(chain, s->stages);
+    double asked = fmin(tiles * s->parts, clusters * blocks * s->resident) * deep * lac_gather_stage(s);
+    double trips = chain / deep * (TRIP_SECONDS + asked / rates->l2 / TRIP_RATE);
     lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
                          .l2_bytes = pulled,
                          .shared_bytes = read + written,
@@ -175,6 +186,9 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                          .blocks = tiles * s->parts,
                          .blocks_at_once = clusters * blocks,
                          .fill_seconds = turned / rates->memory + fill,
+                         .chain_seconds = stream     ? 0.0
+                                          : s->boxes ? chain * BOX_SECONDS
+                                                     : trips,
                          .exposed = stream ? 0.0 : 1.0 / (1.0 + overlap),
                          .efficiency = efficiency,
                          .launches = 1 + (turned > 0.0) + (s->parts > 1 && !s->meets),
@@ -210,7 +224,7 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     /* Such tiles hold W with nearly all its zeros. */
     if (s->joined && problem->options.no_dense && joined_rows(problem->weight, s) > NEARLY_ALL * (double)g->k) return false;
     if (s->every && problem->weight->part[LAC_PART_COL_PERM].data) return false;
-    s->boxes = s->kind == LAC_GATHER_DENSE && (s->every || in_boxes(problem->weight, s->rows));
+    s->boxes = s->kind == LAC_GATHER_DENSE && !s->apart && (s->every || in_boxes(problem->weight, s->rows));
     if (s->paired && (s->kind != LAC_GATHER_DENSE || s->boxes || s->height > 64 || s->groups < 2)) return false;
     /* A cluster pays where X is shared, or where W is and the copies of X are bound by L2: elsewhere blocks lose more by waiting
      * for each other than they save. */
@@ -260,13 +274,16 @@ static void compare(const lac_problem *problem, const lac_gather_shape *shape, c
     best->found = true;
 }
 
-/* Parts that meet in a cluster: each block writes 32 tokens or more of what they add up, through the memory of the stages. */
+/* Parts that meet in a cluster: each block writes 32 tokens or more of what they add up, through the memory of the stages. So a second
+ * tile's stages could not come before the first one's sums were read: only where there is none. */
 static void consider_meeting(const lac_problem *problem, lac_gather_shape shape, choice *best)
 {
     shape.meets = true;
     for (shape.parts = 2; shape.cluster == 1 && shape.parts <= MOST_MEETING && shape.width / shape.parts >= 32;
          shape.parts *= 2)
-        if (lac_gather_shape_complete(problem, &shape) && shape.most_stages >= shape.parts) compare(problem, &shape, best);
+        if (lac_gather_shape_complete(problem, &shape) && shape.most_stages >= shape.parts &&
+            (double)(shape.token_tiles * shape.output_tiles) <= clusters_at_once(problem, shape.parts))
+            compare(problem, &shape, best);
 }
 
 static void consider(const lac_problem *problem, lac_gather_shape shape, choice *best)
@@ -277,14 +294,19 @@ static void consider(const lac_problem *problem, lac_gather_shape shape, choice 
     for (shape.parts = 1; shape.parts == 1 || shape.parts <= most; ++shape.parts) compare(problem, &shape, best);
 }
 
-/* A tile as it is, in a cluster, or with short stages where these are few and waste less. */
+/* A tile as it is, in a cluster, its rows of X one by one, or with short stages where these are few and waste less. */
 static void consider_ways(const lac_problem *problem, lac_gather_shape shape, choice *best)
 {
     int64_t halves = lac_ceil_divide(rows_of(problem->weight, shape.kind), 32);
     bool saves = shape.kind != LAC_GATHER_STREAM && !shape.joined && halves % 2 && halves <= MOST_SHORT;
     int most = shape.kind == LAC_GATHER_STREAM || shape.tile_tokens == 512 ? 2 : 1; /* blocks of a cluster */
     for (shape.rows = 64; shape.rows >= (saves ? 32 : 64); shape.rows -= 32)
-        for (shape.cluster = most; shape.cluster >= 1; --shape.cluster) consider(problem, shape, best);
+        for (shape.cluster = most; shape.cluster >= 1; --shape.cluster) {
+            shape.apart = false;
+            consider(problem, shape, best);
+            shape.apart = shape.kind == LAC_GATHER_DENSE && !shape.every && in_boxes(problem->weight, shape.rows);
+            if (shape.apart) consider(problem, shape, best);
+        }
 }
 
 bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost)
@@ -295,10 +317,11 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
     static const struct {
         int outputs, tokens, width, paired, resident;
         double dense, sparse;
-    } tiles[] = {{128, 256, 256, 0, 1, 1.42, 1.6},  {64, 512, 256, 0, 1, 1.74, 1.92}, {128, 128, 128, 0, 1, 1.2, 1.22},
-                 {64, 256, 128, 0, 1, 1.34, 1.52},  {128, 64, 64, 0, 2, 1.45, 1.32},  {64, 128, 64, 0, 2, 1.36, 1.28},
-                 {128, 256, 256, 1, 1, 1.34, 0.0},  {128, 128, 128, 1, 1, 1.0, 0.0},  {256, 128, 128, 0, 1, 1.3, 1.38},
-                 {128, 192, 192, 0, 1, 1.32, 1.52}, {64, 384, 192, 0, 1, 1.24, 1.5}};
+    } tiles[] = {{128, 256, 256, 0, 1, 1.42, 1.6}, {64, 512, 256, 0, 1, 1.74, 1.92}, {128, 128, 128, 0, 1, 1.33, 1.22},
+                 {64, 256, 128, 0, 1, 1.5, 1.6},   {128, 64, 64, 0, 2, 1.5, 1.32},   {64, 128, 64, 0, 2, 1.55, 1.28},
+                 {128, 64, 64, 0, 1, 1.45, 1.32},  {64, 128, 64, 0, 1, 1.36, 1.28},  {128, 256, 256, 1, 1, 1.34, 0.0},
+                 {128, 128, 128, 1, 1, 1.0, 0.0},  {256, 128, 128, 0, 1, 1.3, 1.38}, {128, 192, 192, 0, 1, 1.32, 1.52},
+                 {64, 384, 192, 0, 1, 1.24, 1.5}};
     const lac_weight *w = problem->weight;
     const lac_geometry *g = &w->geometry;
     if (problem->m == 0 || g->n == 0) return false;

@@ -22,6 +22,7 @@ typedef struct lac_gather_shape {
     bool paired;                                 /* a tile has two row groups of up to 64 outputs */
     bool joined;                                 /* a tile reads what any of its row groups selects: for low ones */
     bool every;                                  /* ... and these being so many, all rows of X in their order */
+    bool apart;                                  /* rows of X come one by one although they are neighbours */
     bool boxes;                                  /* a stage's rows of X are neighbours: gather_block.cu */
     int staging;                                 /* pieces of Y on its way out; 0: it goes directly */
     int64_t height;                              /* outputs that share their rows of X */

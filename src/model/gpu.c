@@ -18,6 +18,9 @@ static const double PORT_SHARE = 0.5;
 /* Of a launch that begins while the kernel before it ends, what shows nevertheless. */
 static const double EARLY_SHARE = 0.5;
 
+/* The clock of an H200 begins to fall after the first of these times of a call's work, and has fallen after the second. */
+static const double HOT_FROM = 25e-6, HOT_TO = 75e-6;
+
 enum { MEMORY, L2, SHARED, ISSUE, TENSOR, WAVES, LATENCY, LAUNCH, LEVELS };
 _Static_assert((int)LEVELS <= (int)LAC_COST_MOST_LEVELS, "a cost has room for the levels of a GPU");
 
@@ -51,7 +54,7 @@ static void fill_resources(lac_level *level, const lac_gpu_rates *rates, const l
 }
 
 /* What is lost around them. `waves` of blocks go over the GPU, `lost` is what a last one that is not full costs, and `between` what
- * of memory's and the chip's work does not overlap. */
+ * of memory's and the chip's work does not overlap, or what stages wait for each other. */
 static void fill_losses(lac_level *level, const lac_gpu_rates *rates, const lac_gpu_work *work, double waves, double lost,
                         double between)
 {
@@ -71,6 +74,8 @@ static void fill_losses(lac_level *level, const lac_gpu_rates *rates, const lac_
                                "several calls, would hide it.");
 }
 
+double lac_model_gpu_heat(double seconds) { return fmin(1.0, fmax(0.0, (seconds - HOT_FROM) / (HOT_TO - HOT_FROM))); }
+
 lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work)
 {
     lac_cost cost = {.levels = LEVELS};
@@ -88,7 +93,8 @@ lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work
     double rest = OVERLAP_LOST * (sum - longest), memory = level[MEMORY].seconds;
     double even = fmax(memory, (longest + rest) / efficiency);
     double chip = (fmax(longest, own * uneven) + rest) / efficiency, busy = fmax(memory, chip);
-    fill_losses(level, rates, work, waves, busy - even, work->exposed * fmin(memory, chip));
+    double between = fmax(work->exposed * fmin(memory, chip), work->chain_seconds - busy);
+    fill_losses(level, rates, work, waves, busy - even, between);
     cost.seconds = busy + level[LATENCY].seconds + level[LAUNCH].seconds;
 
     const lac_level *bound = level;

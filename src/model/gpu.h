@@ -27,11 +27,15 @@ typedef struct lac_gpu_work {
     double blocks;         /* of the grid ...                                                 */
     double blocks_at_once; /* ... and how many run at once on the whole GPU                 */
     double fill_seconds;   /* pipelines that fill and drain, over all waves                   */
+    double chain_seconds;  /* what stages that wait for each other take at least, over all waves */
     double exposed;        /* of the shorter of device memory's time and the chip's, what the longer one does not hide       */
     double efficiency;     /* of the rate of the chip's longest level, what it reaches; 0: as most do */
     int launches;
     int early; /* of them, those that begin while the kernel before them ends */
 } lac_gpu_work;
+
+/* The clock falls under long work: of its fall, what a call shows whose products take so many seconds; 0 to 1. */
+double lac_model_gpu_heat(double seconds);
 
 lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work);
 

@@ -204,14 +204,14 @@ __device__ __forceinline__ lac_outputs lac_outputs_of(const lac_gpu_call &call, 
 }
 
 #if LAC_Y_DTYPE != LAC_F32
-/* Whether this warp's part of a block of Y can be stored 16 bytes at a time, those that exist. */
-__device__ __forceinline__ bool lac_block_is_whole(const lac_gpu_call &call, const int *output)
+/* Whether this warp's part of a block of Y, `tokens` wide, can be stored 16 bytes at a time, as far as it exists. */
+__device__ __forceinline__ bool lac_block_in_chunks(const lac_gpu_call &call, const int *output, int token, int tokens)
 {
     const bool aligned = ((u64)call.y | (u64)call.ldy * 2) % 16 == 0;
 #if LAC_Y_TOKEN_MAJOR
     return aligned && output[0] >= 0 && output[0] % 8 == 0 && output[15] == output[0] + 15;
 #else
-    return aligned && call.m % 8 == 0;
+    return aligned && (call.m % 8 == 0 || token + tokens <= call.m);
 #endif
 }
 
@@ -267,7 +267,7 @@ __device__ __forceinline__ void lac_block_write(const lac_gpu_call &call, float 
             sum[i] = lac_finish(call, t, place[h], sum[i], bias[h]);
     }
 #if LAC_Y_DTYPE != LAC_F32 && !(LAC_Y_TOKEN_MAJOR && LAC_HAS_ROW_PERM)
-    if (lac_block_is_whole(call, output)) {
+    if (lac_block_in_chunks(call, output, token, 2 * sums)) {
         lac_block_write_chunks(call, sum, output, place, token);
         return;
     }
