@@ -208,9 +208,11 @@ static uint8_t *begin_tile(const tiler *t, int64_t tile, const slots *selected, 
     uint8_t *stages = out->stages + first * lac_gather_w_stage(s);
     memset(stages, 0, (size_t)(count * lac_gather_w_stage(s)));
     int32_t *index = out->index + first * s->rows;
+    /* Where there is no row W is zero, and any row will do. One that the tile reads anyway: if all tiles read the same one for it, they
+     * would wait for each other. */
     for (int64_t i = 0; i < count * s->rows; ++i) {
-        int32_t column = i < selected->count ? t->columns[i] : -1;
-        index[i] = column < 0 ? 0 : col_perm ? (int32_t)col_perm[column] : column;
+        int32_t column = t->columns[i % selected->count];
+        index[i] = column < 0 ? i > 0 ? index[i - 1] : 0 : col_perm ? (int32_t)col_perm[column] : column;
     }
     return stages;
 }
