@@ -175,7 +175,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat((read + written) / rates->shared / efficiency);
     /* A block asks for a stage when one that it had is done with: its stages are so many round trips, one behind the other,
      * each behind what all blocks have asked for. */
-    double chain = waves * s->usual_stages / s->parts, deep = fmin(chain, s->stages);
+    double chain = fmax(1.0, waves * s->usual_stages / s->parts), deep = fmin(chain, s->stages);
     double asked = fmin(tiles * s->parts, clusters * blocks * s->resident) * deep * lac_gather_stage(s);
     double trips = chain / deep * (TRIP_SECONDS + asked / rates->l2 / TRIP_RATE);
     lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
