@@ -37,9 +37,9 @@ static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, MEET_SE
 /* What boxes of X that reach past the last token cost beside that. */
 static const double PADDING_SECONDS = 3.8e-6;
 
-/* Of the bound's rate, what the streaming kernels and whole blocks reached on an H200. The rate of L2 is that of cp.async, which the
- * copy engine exceeds. */
-static const double STREAM_EFFICIENCY = 1.4, MEET_EFFICIENCY = 1.27, BOX_EFFICIENCY = 1.2;
+/* Of the bound's rate, what the streaming kernels, those with tiles for few tokens, parts that meet, and whole blocks reached on an
+ * H200. The rate of L2 is that of cp.async, which the copy engine exceeds. */
+static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.15, MEET_EFFICIENCY = 1.27, BOX_EFFICIENCY = 1.2;
 
 /* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
 static const double JOINED_SHARE = 0.74;
@@ -170,9 +170,13 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                                (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
     if (o->y_layout == LAC_LAYOUT_TOKEN_MAJOR && s->staging == 0 && !stream) fill += y_bytes / UNSTAGED_RATE;
     double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * waves - 1.0);
-    double efficiency = s->meets ? MEET_EFFICIENCY : s->boxes ? BOX_EFFICIENCY : engine ? STREAM_EFFICIENCY : s->efficiency;
+    bool few = stream && s->tile_tokens < 256; /* tiles for few tokens wait for memory, whatever the clock */
+    double efficiency = s->meets ? MEET_EFFICIENCY
+                        : few    ? FEW_EFFICIENCY
+                        : engine ? s->boxes ? BOX_EFFICIENCY : STREAM_EFFICIENCY
+                                 : s->efficiency;
     if (s->joined && !engine) efficiency *= JOINED_SHARE;
-    efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat((read + written) / rates->shared / efficiency);
+    if (!few && !s->meets) efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat((read + written) / rates->shared / efficiency);
     /* A block asks for a stage when one that it had is done with: its stages are so many round trips, one behind the other,
      * each behind what all blocks have asked for. */
     double chain = fmax(1.0, waves * s->usual_stages / s->parts), deep = fmin(chain, s->stages);
@@ -312,13 +316,14 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
 {
     /* Outputs x tokens of a tile, tokens of one product, whether two row groups of up to 64 outputs share it, blocks on a
      * multiprocessor, and of the bound's rate what it reached on an H200, dense and sparse. Both warpgroups have all tokens, or half
-     * of them each where there are only 64 outputs. */
+     * of them each where there are only 64 outputs. A tile alone on its multiprocessor comes before the same one beside another: where both
+     * are as good, its stages are more. */
     static const struct {
         int outputs, tokens, width, paired, resident;
         double dense, sparse;
     } tiles[] = {{128, 256, 256, 0, 1, 1.42, 1.6}, {64, 512, 256, 0, 1, 1.74, 1.92}, {128, 128, 128, 0, 1, 1.33, 1.22},
-                 {64, 256, 128, 0, 1, 1.5, 1.6},   {128, 64, 64, 0, 2, 1.5, 1.32},   {64, 128, 64, 0, 2, 1.45, 1.28},
-                 {128, 64, 64, 0, 1, 1.38, 1.32},  {64, 128, 64, 0, 1, 1.36, 1.28},  {128, 256, 256, 1, 1, 1.34, 0.0},
+                 {64, 256, 128, 0, 1, 1.5, 1.6},   {128, 64, 64, 0, 1, 1.38, 1.32},  {64, 128, 64, 0, 1, 1.36, 1.28},
+                 {128, 64, 64, 0, 2, 1.5, 1.32},   {64, 128, 64, 0, 2, 1.45, 1.28},  {128, 256, 256, 1, 1, 1.34, 0.0},
                  {128, 128, 128, 1, 1, 1.0, 0.0},  {256, 128, 128, 0, 1, 1.3, 1.38}, {128, 192, 192, 0, 1, 1.32, 1.52},
                  {64, 384, 192, 0, 1, 1.24, 1.5}};
     const lac_weight *w = problem->weight;
