@@ -289,9 +289,60 @@ static void another_order_is_gathered(void **state)
     lac_device_close(target);
 }
 
+/* Slots without a row read one of their tile's all the same: different ones, lest all tiles wait for one. */
+static void padding_is_spread(void **state)
+{
+    enum { N = 128, K = 280, SELECTED = 70 };
+    static float dense[N * K];
+    lac_device *target;
+    lac_pattern pattern;
+    lac_mask *mask = NULL;
+    lac_weight *w = NULL;
+    (void)state;
+    case_rng rng = {SEED};
+    for (int i = 0; i < N * K; i++) dense[i] = 1.0f + (float)case_below(&rng, 200);
+    lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = N, .cols = K};
+    ASSERT_OK(lac_pattern_parse("vw64:25%", &pattern));
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    ASSERT_OK(lac_prune(&matrix, &pattern, &(lac_prune_options){.size = sizeof(lac_prune_options)}, &mask));
+    ASSERT_OK(lac_weight_compress(&matrix, mask,
+                                  &(lac_compress_options){.size = sizeof(lac_compress_options), .dtype = LAC_DTYPE_F16}, &w));
+    lac_problem problem = {.device = target, .weight = w, .m = 256};
+    problem.options.x_dtype = problem.options.y_dtype = LAC_DTYPE_F16;
+    lac_gather_shape shape = {.kind = LAC_GATHER_DENSE,
+                              .rows = 64,
+                              .tile_outputs = 64,
+                              .tile_tokens = 256,
+                              .width = 128,
+                              .cluster = 1,
+                              .parts = 1,
+                              .resident = 1,
+                              .height = 64,
+                              .groups = N / 64};
+    lac_gather_tiled tiled;
+    assert_true(lac_gather_shape_complete(&problem, &shape));
+    ASSERT_OK(lac_gather_tile(w, &shape, &tiled));
+    for (int64_t tile = 0; tile < shape.output_tiles; tile++) {
+        int times[K] = {0}, rows = 0;
+        int64_t begin = tiled.range[2 * tile] * (int64_t)shape.rows, end = tiled.range[2 * tile + 1] * (int64_t)shape.rows;
+        assert_int_equal(end - begin, 128);
+        for (int64_t i = begin; i < end; i++) {
+            assert_in_range(tiled.index[i], 0, K - 1);
+            rows += times[tiled.index[i]]++ == 0;
+            assert_true(times[tiled.index[i]] <= 2);
+        }
+        assert_int_equal(rows, SELECTED);
+    }
+    lac_gather_tiled_release(&tiled);
+    lac_weight_free(w);
+    lac_mask_free(mask);
+    lac_device_close(target);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(places_are_those_of_the_gpu), cmocka_unit_test(values_are_swizzled),
-                                       cmocka_unit_test(stages_hold_the_weight), cmocka_unit_test(another_order_is_gathered)};
+                                       cmocka_unit_test(stages_hold_the_weight), cmocka_unit_test(another_order_is_gathered),
+                                       cmocka_unit_test(padding_is_spread)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
