@@ -101,7 +101,7 @@ static void values_are_swizzled(void **state)
         }
 }
 
-enum { PAIRS = 3, JOINED, EVERY, SHORT, STREAMED_VNM, REACHED }; /* beside the kinds */
+enum { PAIRS = 3, JOINED, EVERY, SHORT, STREAMED_VNM, FEW, REACHED }; /* beside the kinds */
 
 typedef struct reader {
     const lac_gather_shape *shape;
@@ -146,7 +146,7 @@ static void read_stage(reader *r, int64_t tile, int64_t stage)
     }
 }
 
-static void check_shape(lac_device *target, const lac_weight *w, lac_gather_shape shape)
+static void check_shape(const lac_device *target, const lac_weight *w, lac_gather_shape shape)
 {
     /* A block's barriers and row numbers, and what the GPU keeps of each block for itself, come to it. */
     unsigned resident = (unsigned)shape.resident, room = lac_cuda_target_of(target)->shared_per_block + 1024;
@@ -171,6 +171,24 @@ static void check_shape(lac_device *target, const lac_weight *w, lac_gather_shap
     free(wanted);
 }
 
+/* Tiles for few tokens, where 64 of them leave the stages to the warpgroups in turns. */
+static void check_few(lac_problem problem, lac_gather_kind kind, int *reached)
+{
+    const lac_weight *w = problem.weight;
+    lac_gather_shape shape = {.kind = kind, .rows = 64, .cluster = 1, .parts = 1, .resident = 1, .few = true};
+    shape.height = w->geometry.unit_n;
+    shape.groups = w->geometry.row_groups;
+    shape.tile_outputs = shape.width = 64;
+    problem.m = 1 + problem.m % 128;
+    shape.tile_tokens = problem.m <= 64 ? 64 : 128;
+    if (w->pattern.family == LAC_FAMILY_ELEMENT || w->geometry.unit_n < 16) return;
+    if (!lac_gather_shape_complete(&problem, &shape)) return;
+    check_shape(problem.device, w, shape);
+    assert_int_equal(lac_gather_in_turns(&shape), problem.m <= 64);
+    if (lac_gather_in_turns(&shape)) assert_int_equal(shape.stages % 2, 0); /* a slot is always the same warpgroup's */
+    reached[FEW]++;
+}
+
 /* The shape that the model chooses, the same with stages of 32 rows, in pairs, and row groups joined, which every weight may be. */
 static void check_case(lac_device *target, const lac_weight *w, int64_t m, lac_gather_kind kind, int *reached)
 {
@@ -182,6 +200,8 @@ static void check_case(lac_device *target, const lac_weight *w, int64_t m, lac_g
     check_shape(target, w, shape);
     reached[kind]++;
     reached[STREAMED_VNM] += kind == LAC_GATHER_STREAM && w->pattern.family == LAC_FAMILY_VNM;
+    if (kind == (w->pattern.family == LAC_FAMILY_VNM && w->pattern.n <= 2)) check_few(problem, kind, reached);
+    shape.few = false;
     shape.cluster = shape.parts = shape.resident = 1;
     shape.rows = 96 - shape.rows; /* the other length of a stage */
     if (lac_gather_shape_complete(&problem, &shape)) {
@@ -249,9 +269,9 @@ static void stages_hold_the_weight(void **state)
     }
     lac_device_close(target);
     print_message("gathered dense %d (%d in pairs), gathered sparse %d, streamed %d (%d V:N:M), joined %d and %d of all rows, "
-                  "stages of the other length %d\n",
+                  "stages of the other length %d, few tokens %d\n",
                   reached[0], reached[PAIRS], reached[1], reached[2], reached[STREAMED_VNM], reached[JOINED], reached[EVERY],
-                  reached[SHORT]);
+                  reached[SHORT], reached[FEW]);
     for (int i = 0; i < REACHED; i++) assert_true(reached[i] >= 20);
 }
 

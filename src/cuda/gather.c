@@ -62,11 +62,16 @@ static int cluster_of(const lac_gather_shape *s, int program)
     return s->kind == LAC_GATHER_STREAM && program != STREAM ? 1 : s->cluster;
 }
 
-/* Parts that meet do so in the stream alone; what stands beside it does without. */
-static int parts_of(const lac_gather_shape *s, int program) { return s->meets && program != STREAM ? 1 : s->parts; }
+/* Of a stream's programs, parts meet in the stream alone; what stands beside it does without. */
+static bool meets_in(const lac_gather_shape *s, int program)
+{
+    return s->meets && (program == STREAM || s->kind != LAC_GATHER_STREAM);
+}
+
+static int parts_of(const lac_gather_shape *s, int program) { return s->meets && !meets_in(s, program) ? 1 : s->parts; }
 
 /* Parts are added up by another kernel, which writes Y itself. */
-static bool stores_y(const lac_gather_shape *s) { return s->staging > 0 && s->parts == 1; }
+static bool stores_y(const lac_gather_shape *s) { return s->staging > 0 && s->parts == 1 && !lac_gather_in_turns(s); }
 
 static bool adds_up(const lac_gather_shape *s) { return s->parts > 1 && !s->meets; }
 
@@ -99,9 +104,10 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_STAGES", stages_of(problem, s, program));
     lac_cuda_request_define(request, "LAC_CLUSTER", cluster_of(s, program));
     lac_cuda_request_define(request, "LAC_RESIDENT", s->resident);
+    if (program == GATHER && s->few) lac_cuda_request_define(request, "LAC_FEW", 1);
     lac_cuda_request_define(request, "LAC_SPARSE", lac_gather_is_sparse(s));
     lac_cuda_request_define(request, "LAC_PARTS", parts_of(s, program));
-    if (program == STREAM && !s->boxes) lac_cuda_request_define(request, "LAC_MEETS", s->meets);
+    if (program <= STREAM && !s->boxes) lac_cuda_request_define(request, "LAC_MEETS", meets_in(s, program));
     lac_cuda_request_define(request, "LAC_PAIRED", s->paired);
     lac_cuda_request_define(request, "LAC_STORES_Y", stores_y(s));
     lac_cuda_request_define(request, "LAC_STAGING_PIECES", s->staging);
@@ -327,7 +333,7 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
     int program = streams ? STREAM : GATHER, cluster = cluster_of(s, program), parts = parts_of(s, program);
     int64_t tiles = s->token_tiles * s->output_tiles, items = tiles / cluster * parts;
     int64_t most = lac_cuda_target_of(problem->device)->multiprocessors * s->resident / cluster;
-    bool meets = s->meets && streams; /* a tile is a cluster's, and every block has one */
+    bool meets = meets_in(s, program); /* a tile is a cluster's, and every block has one */
     if (meets) most = items;
     lac_cuda_launch product = {.function = state->program[program],
                                .grid = {(unsigned)((items < most ? items : most) * cluster), 1, 1},

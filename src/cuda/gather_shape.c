@@ -37,7 +37,11 @@ static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, MEET_SE
 /* What boxes of X that reach past the last token cost beside that. */
 static const double PADDING_SECONDS = 3.8e-6;
 
-/* Of the bound's rate, what the streaming kernels, those with tiles for few tokens, parts that meet, and whole blocks reached on an
+/* Tiles for few tokens: a block's first stages and its last stores; and of its rate, what is left where blocks have more than one
+ * tile. */
+static const double FEW_SECONDS = 1.5e-6, AGAIN_SHARE = 0.82;
+
+/* Of the bound's rate, what the streaming kernels, their tiles for few tokens, parts that meet, and whole blocks reached on an
  * H200. The rate of L2 is that of cp.async, which the copy engine exceeds. */
 static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.15, MEET_EFFICIENCY = 1.27, BOX_EFFICIENCY = 1.2;
 
@@ -168,14 +172,16 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     double fill = stream ? waves * TILE_SECONDS + (s->meets ? MEET_SECONDS + padding : STREAM_FILL_SECONDS)
                          : waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
                                (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
+    if (s->few) fill += FEW_SECONDS + (s->meets ? MEET_SECONDS : 0.0);
     if (o->y_layout == LAC_LAYOUT_TOKEN_MAJOR && s->staging == 0 && !stream) fill += y_bytes / UNSTAGED_RATE;
     double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * waves - 1.0);
-    bool few = stream && s->tile_tokens < 256; /* tiles for few tokens wait for memory, whatever the clock */
-    double efficiency = s->meets ? MEET_EFFICIENCY
-                        : few    ? FEW_EFFICIENCY
-                        : engine ? s->boxes ? BOX_EFFICIENCY : STREAM_EFFICIENCY
-                                 : s->efficiency;
+    bool few = s->few || (stream && s->tile_tokens < 256); /* tiles for few tokens wait for memory, whatever the clock */
+    double efficiency = s->meets && stream ? MEET_EFFICIENCY
+                        : few && stream    ? FEW_EFFICIENCY
+                        : engine           ? s->boxes ? BOX_EFFICIENCY : STREAM_EFFICIENCY
+                                           : s->efficiency;
     if (s->joined && !engine) efficiency *= JOINED_SHARE;
+    if (s->few && tiles * s->parts > clusters * blocks) efficiency *= AGAIN_SHARE;
     if (!few && !s->meets) efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat((read + written) / rates->shared / efficiency);
     /* A block asks for a stage when one that it had is done with: its stages are so many round trips, one behind the other,
      * each behind what all blocks have asked for. */
@@ -190,10 +196,10 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                          .blocks = tiles * s->parts,
                          .blocks_at_once = clusters * blocks,
                          .fill_seconds = turned / rates->memory + fill,
-                         .chain_seconds = stream     ? 0.0
-                                          : s->boxes ? chain * BOX_SECONDS
-                                                     : trips,
-                         .exposed = stream ? 0.0 : 1.0 / (1.0 + overlap),
+                         .chain_seconds = stream || s->few ? 0.0
+                                          : s->boxes       ? chain * BOX_SECONDS
+                                                           : trips,
+                         .exposed = stream || s->few ? 0.0 : 1.0 / (1.0 + overlap),
                          .efficiency = efficiency,
                          .launches = 1 + (turned > 0.0) + (s->parts > 1 && !s->meets),
                          .early = !stream};
@@ -227,6 +233,10 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     if (s->joined && s->paired) return false;
     /* Such tiles hold W with nearly all its zeros. */
     if (s->joined && problem->options.no_dense && joined_rows(problem->weight, s) > NEARLY_ALL * (double)g->k) return false;
+    if (s->few && (s->kind == LAC_GATHER_STREAM || s->every || s->cluster > 1 || s->rows != 64 || problem->m > s->tile_tokens ||
+                   in_boxes(problem->weight, s->rows)))
+        return false;
+    if (s->few && s->meets && s->tile_outputs < 128) return false;
     if (s->every && problem->weight->part[LAC_PART_COL_PERM].data) return false;
     s->boxes = s->kind == LAC_GATHER_DENSE && !s->apart && (s->every || in_boxes(problem->weight, s->rows));
     if (s->paired && (s->kind != LAC_GATHER_DENSE || s->boxes || s->height > 64 || s->groups < 2)) return false;
@@ -254,8 +264,9 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     if (s->resident > 1) bytes = (bytes + RESERVED_BYTES) / s->resident - RESERVED_BYTES;
     bytes -= s->kind == LAC_GATHER_STREAM ? BARRIER_BYTES : LAC_GATHER_NUMBERS_BYTES;
     s->stages = bytes / stage < MOST_STAGES ? (int)(bytes / stage) : MOST_STAGES;
-    s->staging = !s->meets && stores(problem, s) ? staging_beside(s, bytes) : 0;
+    s->staging = lac_gather_in_turns(s) ? 1 : s->meets || !stores(problem, s) ? 0 : s->few ? 1 : staging_beside(s, bytes);
     if (s->staging) s->stages = (int)lac_smaller(s->stages, (bytes - lac_gather_staging(s->staging)) / stage);
+    if (lac_gather_in_turns(s)) s->stages -= s->stages % 2;
     int64_t turned = lac_ceil_divide(problem->weight->k_in, 64) * (lac_gather_turned_ld(problem) / 64); /* blocks of turn.cu */
     if (s->meets && s->stages * stage < (int64_t)s->tile_outputs * s->tile_tokens * 4) return false; /* sums, in their place */
     return s->stages >= 2 && turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
@@ -282,8 +293,8 @@ static void compare(const lac_problem *problem, const lac_gather_shape *shape, c
 static void consider_meeting(const lac_problem *problem, lac_gather_shape shape, choice *best)
 {
     shape.meets = true;
-    for (shape.parts = 2; shape.cluster == 1 && shape.parts <= MOST_MEETING && shape.width / shape.parts >= 32;
-         shape.parts *= 2)
+    int most = shape.few ? 2 : MOST_MEETING;
+    for (shape.parts = 2; shape.cluster == 1 && shape.parts <= most && shape.width / shape.parts >= 32; shape.parts *= 2)
         if (lac_gather_shape_complete(problem, &shape) && shape.most_stages >= shape.parts &&
             (double)(shape.token_tiles * shape.output_tiles) <= clusters_at_once(problem, shape.parts))
             compare(problem, &shape, best);
@@ -291,9 +302,9 @@ static void consider_meeting(const lac_problem *problem, lac_gather_shape shape,
 
 static void consider(const lac_problem *problem, lac_gather_shape shape, choice *best)
 {
-    if (shape.kind == LAC_GATHER_STREAM) consider_meeting(problem, shape, best);
+    if (shape.kind == LAC_GATHER_STREAM || shape.few) consider_meeting(problem, shape, best);
     if (!lac_gather_shape_complete(problem, &shape)) return;
-    int64_t most = shape.most_stages < MOST_PARTS ? shape.most_stages : MOST_PARTS;
+    int64_t most = shape.few ? 1 : shape.most_stages < MOST_PARTS ? shape.most_stages : MOST_PARTS;
     for (shape.parts = 1; shape.parts == 1 || shape.parts <= most; ++shape.parts) compare(problem, &shape, best);
 }
 
@@ -315,17 +326,18 @@ static void consider_ways(const lac_problem *problem, lac_gather_shape shape, ch
 bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost)
 {
     /* Outputs x tokens of a tile, tokens of one product, whether two row groups of up to 64 outputs share it, blocks on a
-     * multiprocessor, and of the bound's rate what it reached on an H200, dense and sparse. Both warpgroups have all tokens, or half
-     * of them each where there are only 64 outputs. A tile alone on its multiprocessor comes before the same one beside another: where both
-     * are as good, its stages are more. */
+     * multiprocessor, whether it is for few tokens, and of the bound's rate what it reached on an H200, dense and sparse. Both
+     * warpgroups have all tokens, or half of them each where there are only 64 outputs. A tile alone on its multiprocessor comes
+     * before the same one beside another: where both are as good, its stages are more. */
     static const struct {
-        int outputs, tokens, width, paired, resident;
+        int outputs, tokens, width, paired, resident, few;
         double dense, sparse;
-    } tiles[] = {{128, 256, 256, 0, 1, 1.42, 1.6}, {64, 512, 256, 0, 1, 1.74, 1.92}, {128, 128, 128, 0, 1, 1.33, 1.22},
-                 {64, 256, 128, 0, 1, 1.5, 1.6},   {128, 64, 64, 0, 1, 1.38, 1.32},  {64, 128, 64, 0, 1, 1.36, 1.28},
-                 {128, 64, 64, 0, 2, 1.5, 1.32},   {64, 128, 64, 0, 2, 1.45, 1.28},  {128, 256, 256, 1, 1, 1.34, 0.0},
-                 {128, 128, 128, 1, 1, 1.0, 0.0},  {256, 128, 128, 0, 1, 1.3, 1.38}, {128, 192, 192, 0, 1, 1.32, 1.52},
-                 {64, 384, 192, 0, 1, 1.24, 1.5}};
+    } tiles[] = {{128, 256, 256, 0, 1, 0, 1.42, 1.6}, {64, 512, 256, 0, 1, 0, 1.74, 1.92}, {128, 128, 128, 0, 1, 0, 1.33, 1.22},
+                 {64, 256, 128, 0, 1, 0, 1.5, 1.6},   {128, 64, 64, 0, 1, 0, 1.38, 1.32},  {64, 128, 64, 0, 1, 0, 1.36, 1.28},
+                 {128, 64, 64, 0, 2, 0, 1.5, 1.32},   {64, 128, 64, 0, 2, 0, 1.45, 1.28},  {128, 256, 256, 1, 1, 0, 1.34, 0.0},
+                 {128, 128, 128, 1, 1, 0, 1.0, 0.0},  {256, 128, 128, 0, 1, 0, 1.3, 1.38}, {128, 192, 192, 0, 1, 0, 1.32, 1.52},
+                 {64, 384, 192, 0, 1, 0, 1.24, 1.5},  {64, 64, 64, 0, 1, 1, 1.05, 0.9},    {64, 128, 64, 0, 1, 1, 1.2, 1.22},
+                 {128, 64, 64, 0, 1, 1, 1.0, 1.15},   {128, 128, 128, 0, 1, 1, 0.98, 1.38}};
     const lac_weight *w = problem->weight;
     const lac_geometry *g = &w->geometry;
     if (problem->m == 0 || g->n == 0) return false;
@@ -343,6 +355,7 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
             both[j]->tile_tokens = tiles[i].tokens;
             both[j]->width = tiles[i].width;
             both[j]->resident = tiles[i].resident;
+            both[j]->few = tiles[i].few;
             both[j]->efficiency = kind == LAC_GATHER_DENSE ? tiles[i].dense : tiles[i].sparse;
         }
         if (takes(w, kind)) consider_ways(problem, alone, &best);

@@ -23,6 +23,7 @@ typedef struct lac_gather_shape {
     bool joined;                                 /* a tile reads what any of its row groups selects: for low ones */
     bool every;                                  /* ... and these being so many, all rows of X in their order */
     bool apart;                                  /* rows of X come one by one although they are neighbours */
+    bool few;                                    /* tokens: as many stages as fit, few registers */
     bool boxes;                                  /* a stage's rows of X are neighbours: gather_block.cu */
     int staging;                                 /* pieces of Y on its way out; 0: it goes directly */
     int64_t height;                              /* outputs that share their rows of X */
@@ -44,6 +45,11 @@ static inline int lac_gather_x_stage(const lac_gather_shape *s) { return s->tile
 static inline int lac_gather_stage(const lac_gather_shape *s)
 {
     return (lac_gather_x_stage(s) + lac_gather_w_stage(s) + 1023) / 1024 * 1024;
+}
+/* The two warpgroups have the stages of 64 outputs x 64 tokens in turns, and need staging to add up. */
+static inline bool lac_gather_in_turns(const lac_gather_shape *s)
+{
+    return s->few && s->tile_outputs == 64 && s->tile_tokens == 64;
 }
 static inline int lac_gather_staging(int pieces) { return pieces * 2 * 8192; } /* 64 x 64 elements for each warpgroup */
 /* Barriers and row numbers of kernels/gather.cu, beside what lac_gather_shared counts. */

@@ -7,6 +7,10 @@
  *               by bulk copies, its share of it for all blocks of the cluster, whose outputs are the same
  *   full[stage]: cp.async of a team's threads, 1 for W and W's bytes.
  *
+ * Few tokens (LAC_FEW): a tile's weight is much of what it reads, and the time is that of memory and of L2. A block has as many stages as
+ * fit, and so few registers that it can start beside the kernel before it. With 64 tokens and 64 outputs the two warpgroups have the
+ * stages in turns; with 128 outputs k may be split between two blocks that meet.
+ *
  * X is feature-major here, whatever the caller's is, and m a multiple of 8 where its rows are aligned to 16 bytes: both by a
  * copy in the workspace where need be (turn.cu). Bottleneck: L2 to shared memory,
  * 2 * (LAC_TILE_TOKENS + w * LAC_TILE_OUTPUTS / LAC_CLUSTER) bytes for each row, w = 1, or 0.56 when sparse. */
@@ -16,7 +20,7 @@
 /* The producers' warps are so many teams, which have the stages in turns: a warp then has twice the rows of every second stage, and
  * what it does once a stage beside its copies counts half. Which is quicker was measured tile by tile; two teams take registers, and
  * leave too few for an epilogue that reads a residual. */
-#define LAC_TEAMS (LAC_TILE_TOKENS == 256 && (LAC_SPARSE || LAC_PAIRED || LAC_TILE_OUTPUTS == 64) && !LAC_HAS_RESIDUAL ? 2 : 1)
+#define LAC_TEAMS (LAC_FEW && LAC_TILE_TOKENS == 64 || LAC_TILE_TOKENS == 256 && (LAC_SPARSE || LAC_PAIRED || LAC_TILE_OUTPUTS == 64) && !LAC_HAS_RESIDUAL ? 2 : 1)
 #include "tile_product.cuh"
 #include "async_copy.cuh"
 
@@ -256,7 +260,12 @@ __device__ __forceinline__ void lac_produce(const lac_gpu_call &call, const lac_
     }
 }
 
-extern "C" __global__ void __launch_bounds__(384, LAC_RESIDENT)
+/* As if there were more threads: 128 registers each leave room for blocks of the kernel before this one. */
+#define LAC_BOUND (LAC_FEW && LAC_RESIDENT == 1 ? 512 : 384)
+static_assert(LAC_PRODUCER_REGISTERS + 2 * LAC_CONSUMER_REGISTERS <= 3 * (LAC_RESIDENT > 1 ? 80 : LAC_FEW ? 128 : 168),
+              "setmaxnreg would wait for registers that never come");
+
+extern "C" __global__ void __launch_bounds__(LAC_BOUND, LAC_RESIDENT)
     lac_gather(const lac_gpu_call call, const lac_gather_args args, const __grid_constant__ lac_tensor_map y_map)
 {
     extern __shared__ __align__(1024) u8 memory[];
@@ -268,10 +277,14 @@ extern "C" __global__ void __launch_bounds__(384, LAC_RESIDENT)
     if (threadIdx.x >= 256) {
         lac_registers_fewer<LAC_PRODUCER_REGISTERS>();
         lac_produce(call, args, stages, full, empty, lac_shared_address(numbers[threadIdx.x >> 5 & 3]));
+#if LAC_MEETS
+        __syncwarp();
+        lac_cluster_sync(); /* in lac_tile_meet */
+#endif
     } else {
         lac_registers_more<LAC_CONSUMER_REGISTERS>();
         lac_wait_for_inputs(); /* the bias is one */
         lac_consume(call, args, stages, full, empty, &y_map);
     }
-    if (LAC_CLUSTER > 1) lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */
+    if (LAC_CLUSTER_BLOCKS > 1) lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */
 }

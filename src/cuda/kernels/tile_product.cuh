@@ -15,7 +15,7 @@
  * Constants: LAC_ROWS of X a stage (32, 64), LAC_TILE_OUTPUTS (64, 128, 256), LAC_TILE_TOKENS, LAC_N (64, 128, 192, 256), LAC_STAGES, LAC_RESIDENT (blocks of a multiprocessor: 1, 2), LAC_CLUSTER (1, 2, 4),
  * LAC_PAIRED (two row groups of up to 64 outputs each have a tile together: the rows of X that only the first reads come first, then
  * those that both read, then those that only the second reads; each warpgroup multiplies its own), LAC_STORES_Y (Y leaves by the copy engine, gather_store.cuh) and LAC_STAGING_PIECES,
- * LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PARTS (1: k is not split), LAC_MEETS (1: the
+ * LAC_FEW (gather.cu alone: few tokens, see there), LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PARTS (1: k is not split), LAC_MEETS (1: the
  * parts of a tile are blocks of one cluster, which add up through its shared memory), and those of
  * epilogue.cuh. */
 #ifndef LAC_CUDA_KERNELS_TILE_PRODUCT_CUH
@@ -48,10 +48,20 @@
 #define LAC_BLOCKS (LAC_SPLITS_OUTPUTS ? LAC_TILE_OUTPUTS / 128 : 1)
 #define LAC_SUMS (LAC_N / 2)
 
+#ifndef LAC_FEW /* only gather.cu knows tiles for few tokens */
+#define LAC_FEW 0
+#endif
+/* Where there is neither a second block of outputs nor one of tokens, the warpgroups have the stages in turns: the first those in even
+ * slots, the second those in odd ones. Each then has all sums of its own stages, and both finish half of the tokens. */
+#define LAC_IN_TURNS (LAC_FEW && !LAC_SPLITS_OUTPUTS && LAC_TILE_TOKENS == LAC_N)
+#if LAC_FEW
+static_assert(!LAC_IN_TURNS || (LAC_STAGES % 2 == 0 && LAC_N == 64 && LAC_PARTS == 1), "a slot is always the same warpgroup's");
+#endif
+
 #ifndef LAC_TOKEN_TEAMS /* only expand_ring.cu's: all outputs for the tokens of a team of blocks, then for those of the next */
 #define LAC_TOKEN_TEAMS 0
 #endif
-#ifndef LAC_MEETS /* only stream.cu's parts do */
+#ifndef LAC_MEETS /* only stream.cu's parts do, and gather.cu's with few tokens */
 #define LAC_MEETS 0
 #endif
 /* Blocks of a launched cluster. */
@@ -59,17 +69,17 @@
 static_assert(!LAC_MEETS || LAC_CLUSTER == 1, "a cluster's blocks have neighbouring tiles, or parts of one");
 
 /* Registers of a thread that brings stages and of one that multiplies: 384 threads have 168 each to share or, two blocks on a
- * multiprocessor, 80. Tiles of three times a power of two tokens have more addresses and fewer sums. */
+ * multiprocessor, 80; with few tokens 128. Tiles of three times a power of two tokens have more addresses and fewer sums. */
 #ifndef LAC_TEAMS /* only gather.cu's producers are several teams */
 #define LAC_TEAMS 1
 #endif
-#define LAC_PRODUCER_REGISTERS (LAC_RESIDENT > 1 ? 48 : LAC_N == 192 ? 120 : LAC_TEAMS > 1 ? 72 : 56)
-#define LAC_CONSUMER_REGISTERS (LAC_RESIDENT > 1 ? 96 : LAC_N == 192 ? 192 : LAC_TEAMS > 1 ? 216 : 224)
+#define LAC_PRODUCER_REGISTERS (LAC_RESIDENT > 1 ? 48 : LAC_FEW ? 72 : LAC_N == 192 ? 120 : LAC_TEAMS > 1 ? 72 : 56)
+#define LAC_CONSUMER_REGISTERS (LAC_RESIDENT > 1 ? 96 : LAC_FEW ? 152 : LAC_N == 192 ? 192 : LAC_TEAMS > 1 ? 216 : 224)
 
 /* Y leaves in so many pieces a warpgroup; staging has room for one, two or three. */
 #define LAC_PIECES (LAC_BLOCKS * LAC_N / 64)
 
-static_assert(LAC_TILE_TOKENS == (LAC_SPLITS_OUTPUTS ? 1 : 2) * LAC_N, "a warpgroup has all tokens, or half of them");
+static_assert(LAC_IN_TURNS || LAC_TILE_TOKENS == (LAC_SPLITS_OUTPUTS ? 1 : 2) * LAC_N, "a warpgroup has all tokens, or half of them");
 
 struct lac_item { /* what a block does next: a tile, some of its stages */
     int output_tile, token_tile, part, begin, end;
@@ -343,7 +353,7 @@ __device__ __forceinline__ void lac_ask_for_map(const lac_gather_args &args, con
 /* The products of a stage, put into the tensor cores. `group` is this warpgroup's number. */
 __device__ __forceinline__ void lac_stage_products(float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 stage, int group)
 {
-    const u32 outputs = LAC_SPLITS_OUTPUTS ? group * LAC_BLOCKS * 64 : 0, tokens = LAC_SPLITS_OUTPUTS ? 0 : group * LAC_N;
+    const u32 outputs = LAC_SPLITS_OUTPUTS ? group * LAC_BLOCKS * 64 : 0, tokens = LAC_SPLITS_OUTPUTS || LAC_IN_TURNS ? 0 : group * LAC_N;
     const u64 b = LAC_TURNED ? lac_operand(stage + tokens / 64 * LAC_X_BLOCK, LAC_X_BLOCK, 1024, 1)
                              : lac_operand(stage + tokens * LAC_ROWS * 2, 16, LAC_ROWS * 16, LAC_SWIZZLE(LAC_ROWS * 2));
     const u64 a = lac_operand(stage + LAC_X_STAGE + outputs * LAC_W_ROW, 16, LAC_W_ROW * 8, LAC_SWIZZLE(LAC_W_ROW));
@@ -432,6 +442,38 @@ __device__ __forceinline__ void lac_tile_meet(const lac_gpu_call &call, const la
 }
 #endif
 
+#if LAC_IN_TURNS
+/* Sums of even and of odd slots: each warpgroup adds the other's to its own for half of the tokens, and writes these. `room` is 16 KB. */
+__device__ __forceinline__ void lac_tile_join(const lac_gpu_call &call, const lac_gather_args &args, const lac_item &item,
+                                              const lac_outputs &outputs, float (&sum)[LAC_SUMS], u32 room)
+{
+    enum { HALF = LAC_SUMS / 2 };
+    const u32 group = threadIdx.x >> 7, at = (threadIdx.x & 127) * 16;
+    const u32 mine = room + group * 8192 + at, other = room + (1 - group) * 8192 + at;
+    float half[HALF];
+    asm volatile("bar.sync 3, 256;" ::: "memory"); /* the last tile's have been read */
+#pragma unroll
+    for (int i = 0; i < HALF; i += 4) {
+        float give[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            give[j] = group ? sum[i + j] : sum[HALF + i + j];
+            half[i + j] = group ? sum[HALF + i + j] : sum[i + j];
+        }
+        lac_shared_store_16(mine + i * 512,
+                            make_uint4(__float_as_uint(give[0]), __float_as_uint(give[1]), __float_as_uint(give[2]), __float_as_uint(give[3])));
+    }
+    asm volatile("bar.sync 3, 256;" ::: "memory");
+#pragma unroll
+    for (int i = 0; i < HALF; i += 4) {
+        const uint4 v = lac_shared_load_16(other + i * 512);
+        half[i] += __uint_as_float(v.x), half[i + 1] += __uint_as_float(v.y);
+        half[i + 2] += __uint_as_float(v.z), half[i + 3] += __uint_as_float(v.w);
+    }
+    lac_block_write(call, half, lac_places_of(args, item, 0), outputs.place[0], outputs.bias[0], item.token_tile * LAC_TILE_TOKENS + group * 32);
+}
+#endif
+
 /* What the two warpgroups of consumers do. `y_map` is Y for the copy engine where LAC_STORES_Y is set. */
 __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty,
                                             const lac_tensor_map *y_map = nullptr)
@@ -439,7 +481,7 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
     u32 slot = 0, parity = 0;
     lac_item item, next;
     lac_ask_for_map(args, y_map);
-    int index = blockIdx.x / LAC_CLUSTER;
+    int index = blockIdx.x / LAC_CLUSTER_BLOCKS;
     bool more = lac_item_of(args, index, item);
     lac_outputs outputs, next_outputs;
     if (more) outputs = lac_outputs_of(call, args, item);
@@ -458,6 +500,10 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
         const int begin = item.begin, end = item.end;
 #endif
         for (int stage = begin; stage < end; stage++) {
+            if (LAC_IN_TURNS && (slot & 1) != threadIdx.x >> 7) { /* nor is it waited for: slots go round in pairs */
+                if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
+                continue;
+            }
             lac_barrier_wait(full + 8 * slot, parity);
             if (LAC_GATHERS) lac_async_fence(); /* the copy engine's writes need none */
             lac_stage_products(sum, stages + slot * LAC_STAGE, threadIdx.x >> 7);
@@ -472,10 +518,15 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
 #if LAC_PAIRED
         for (int stage = end; stage < item.end; stage++) lac_stage_skip(full, empty, slot, parity);
 #endif
-        index += gridDim.x / LAC_CLUSTER;
+        index += gridDim.x / LAC_CLUSTER_BLOCKS;
         more = lac_item_of(args, index, next); /* on its way while this tile is written, and what the next one asks for */
         if (more) next_outputs = lac_outputs_of(call, args, next);
-#if LAC_PARTS > 1
+#if LAC_MEETS
+        asm volatile("bar.sync 3, 256;" ::: "memory"); /* both warpgroups have read the last stage */
+        lac_tile_meet(call, args, item, outputs, sum[0], stages);
+#elif LAC_IN_TURNS
+        lac_tile_join(call, args, item, outputs, sum[0], stages + LAC_STAGES * LAC_STAGE);
+#elif LAC_PARTS > 1
         const i64 at = lac_partial_at(args, item, item.part);
 #pragma unroll
         for (int b = 0; b < LAC_BLOCKS; b++)
@@ -503,7 +554,7 @@ __device__ __forceinline__ void lac_barriers_begin(u32 full, u32 empty, u32 copi
     if (threadIdx.x == 0) {
         for (int i = 0; i < LAC_STAGES; i++) {
             lac_barrier_init(full + 8 * i, copies);
-            lac_barrier_init(empty + 8 * i, 8 * LAC_ARRIVALS * LAC_CLUSTER);
+            lac_barrier_init(empty + 8 * i, (LAC_IN_TURNS ? 4 : 8) * LAC_ARRIVALS * LAC_CLUSTER);
         }
         lac_barrier_init_fence();
     }
