@@ -48,6 +48,8 @@ static void define_shape(lac_cuda_request *r, const lac_problem *problem, const 
         lac_cuda_request_define(r, "LAC_STEP_GROUPS", s->step_groups);
         lac_cuda_request_define(r, "LAC_GROUP_STEPS", s->group_steps);
         lac_cuda_request_define(r, "LAC_X_WIDE", s->wide);
+        lac_cuda_request_define(r, "LAC_DEPTH", s->depth);
+        lac_cuda_request_define(r, "LAC_ROUNDS", s->rounds);
     }
 }
 
@@ -78,12 +80,6 @@ const lac_cuda_flow lac_cuda_vector_flow = {gather_requests};
 const lac_cuda_flow lac_cuda_vector_mma_flow = {mma_requests};
 
 /* ---- cost */
-
-static double blocks_of(const lac_weight *w, const lac_vector_shape *s)
-{
-    int64_t rows = (int64_t)LAC_VECTOR_ROWS * s->row_warps;
-    return (double)((w->geometry.n + rows - 1) / rows * s->split);
-}
 
 /* Tiles in all; of free columns each row block is taken to need the mean. */
 static double tiles_of(const lac_weight *w, const lac_vector_shape *s)
@@ -141,7 +137,7 @@ lac_cost lac_cuda_vector_cost(const lac_problem *problem)
     const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
     lac_vector_shape s;
     if (!lac_vector_shape_make(problem, is_mma(problem), &s)) return (lac_cost){.seconds = 1e30, .bound = "memory"};
-    double instructions, shared, tiles = tiles_of(w, &s), blocks = blocks_of(w, &s), m = (double)problem->m;
+    double instructions, shared, tiles = tiles_of(w, &s), blocks = (double)s.grid, m = (double)problem->m;
     if (s.mma)
         count_mma(&s, &instructions, &shared);
     else
@@ -209,7 +205,7 @@ static lac_status prepare_state(const lac_problem *problem, const lac_vector_sha
     if (!status) status = lac_vector_tile(problem->weight, s, &tiled);
     if (!status) status = upload_weight(state, problem->weight, s, &tiled);
     lac_vector_tiled_release(&tiled);
-    state->launch.grid[0] = (unsigned)blocks_of(problem->weight, s);
+    state->launch.grid[0] = (unsigned)s->grid;
     state->launch.grid[1] = state->launch.grid[2] = 1;
     state->launch.block = (unsigned)(32 * s->row_warps * s->k_warps);
     state->launch.shared_bytes = s->shared_bytes;

@@ -140,7 +140,7 @@ static void choose_warps(const lac_weight *w, const lac_cuda_target *target, lac
 {
     int row_blocks = divide_up(w->geometry.n, LAC_VECTOR_ROWS), multiprocessors = target->multiprocessors;
     bool fits_one_wave = divide_up(row_blocks, 4) <= multiprocessors;
-    s->blocks = 2;
+    s->blocks = s->depth = 2;
     if (s->mma) {
         bool spreads_many = !s->direct && s->slots > 32; /* wants the registers of two blocks */
         s->row_warps = fits_one_wave && !spreads_many && (s->direct || s->tokens > 8) ? 4 : 2;
@@ -174,6 +174,16 @@ static void choose_split(const lac_weight *w, const lac_cuda_target *target, lac
     while (s->k_warps > 1 && s->k_warps * s->split > steps) s->k_warps /= 2;
 }
 
+/* More row blocks than fit at once: a block takes several, one behind the other, and its loads never pause between them. */
+static void choose_rounds(const lac_weight *w, const lac_cuda_target *target, lac_vector_shape *s)
+{
+    int64_t tiles = divide_up(divide_up(w->geometry.n, LAC_VECTOR_ROWS), s->row_warps);
+    int64_t at_once = lac_larger(1, (int64_t)s->blocks * target->multiprocessors / s->split);
+    bool persistent = !s->mma && s->tokens <= 2 && s->index != LAC_VECTOR_INDEX_COLUMNS && s->chunks <= s->split;
+    s->rounds = persistent ? divide_up(tiles, at_once) : 1;
+    s->grid = (s->rounds > 1 ? at_once : tiles) * s->split;
+}
+
 /* Chunks of x: as few as shared memory allows, a multiple of the split, and of equal size. */
 static bool choose_chunks(const lac_weight *w, const lac_cuda_target *target, lac_vector_shape *s)
 {
@@ -201,7 +211,10 @@ static bool choose_chunks(const lac_weight *w, const lac_cuda_target *target, la
         x_bytes = (int64_t)s->chunk_steps / s->group_steps * x_bytes_of_step(s) + (s->mma ? 16 * s->tokens : 0);
     }
     int64_t sums = (int64_t)warps * s->tokens * LAC_VECTOR_ROWS * 4;
-    s->shared_bytes = (unsigned)((x_bytes > sums ? x_bytes : sums) + strips);
+    choose_rounds(w, target, s);
+    /* With several rounds the sums have a place of their own. */
+    x_bytes = s->rounds > 1 ? x_bytes + s->rounds * sums : lac_larger(x_bytes, sums);
+    s->shared_bytes = (unsigned)(x_bytes + strips);
     return s->shared_bytes <= target->shared_per_block;
 }
 

@@ -28,6 +28,9 @@ typedef struct lac_vector_shape {
     int unit_groups;              /* mma: groups in a unit                                           */
     int slots;                    /* of a lane in a step                                             */
     int row_warps, k_warps, split, blocks;
+    int depth;    /* gather: steps of a warp under way                                               */
+    int rounds;   /* gather: row blocks that a warp takes one behind the other                       */
+    int64_t grid; /* blocks of the launch                                                            */
     int value_bytes, value_loads, index_words, step_bytes;
     int64_t steps; /* in a row block; COLUMNS: unknown before tiling, 0               */
     int chunk_steps, chunk_inputs, chunks;

@@ -114,7 +114,10 @@ __device__ __forceinline__ u32 x_word(const lac_gpu_call &call, const lac_vector
 /* The columns of one run of 16 bytes of X, the words of a plane. */
 constexpr int run = 16 / (int)sizeof(x_element);
 
-#if LAC_X_TOKEN_MAJOR && !LAC_HAS_COL_PERM && !LAC_INDEX_SHARED
+/* Whether runs of columns lie together, in X and in shared memory: one token does in either layout, where `ldx` says so. */
+#define LAC_X_RUNS (!LAC_HAS_COL_PERM && (LAC_TOKENS == 1 || (LAC_X_TOKEN_MAJOR && !LAC_INDEX_SHARED)))
+
+#if LAC_X_RUNS
 __device__ __forceinline__ void load_run(const lac_gpu_call &call, int plane, i64 column, u32 (&words)[run])
 {
 #if LAC_X_WIDE
@@ -142,16 +145,10 @@ __device__ __forceinline__ void load_run(const lac_gpu_call &call, int plane, i6
 /* Columns [first, first + LAC_CHUNK_INPUTS) of every token into shared memory. */
 __device__ __forceinline__ void stage_x(const lac_gpu_call &call, const lac_vector_weight &w, u32 *x, int first)
 {
-#if LAC_INDEX_SHARED
-    for (int column = threadIdx.x; column < LAC_CHUNK_INPUTS; column += LAC_THREADS) {
-#pragma unroll
-        for (int plane = 0; plane < word_count; ++plane) x[column * input_stride + plane] = x_word(call, w, plane, first + column);
-    }
-#else
     int done = 0; /* columns that came in runs */
-#if LAC_X_TOKEN_MAJOR && !LAC_HAS_COL_PERM
+#if LAC_X_RUNS
     const bool aligned = (((u64)call.x + first * sizeof(x_element)) & 15) == 0 && (LAC_TOKENS == 1 || call.ldx % run == 0);
-    if (LAC_CHUNK_INPUTS % 4 == 0 && aligned) {
+    if (LAC_CHUNK_INPUTS % 4 == 0 && aligned && (LAC_X_TOKEN_MAJOR || call.ldx == 1)) {
         const int left = w.cols - first, runs = (left < LAC_CHUNK_INPUTS ? left : LAC_CHUNK_INPUTS) / run;
         const int begin = first_piece(runs);
         done = runs * run;
@@ -169,6 +166,13 @@ __device__ __forceinline__ void stage_x(const lac_gpu_call &call, const lac_vect
         }
     }
 #endif
+#if LAC_INDEX_SHARED
+#pragma unroll 4
+    for (int column = done + threadIdx.x; column < LAC_CHUNK_INPUTS; column += LAC_THREADS) {
+#pragma unroll
+        for (int plane = 0; plane < word_count; ++plane) x[column * input_stride + plane] = x_word(call, w, plane, first + column);
+    }
+#else
     const int rest = LAC_CHUNK_INPUTS - done;
 #pragma unroll 8
     for (int i = threadIdx.x; i < rest * word_count; i += LAC_THREADS) {
@@ -188,43 +192,89 @@ __device__ __forceinline__ u32 step_x(u32 x, int step)
     return LAC_INDEX_KIND == 3 ? x : x + step / LAC_GROUP_STEPS * (step_words * 4);
 }
 
+/* Where a warp stands in its stream: its steps of a row block one behind the other, then those of the next. */
+struct walk {
+    i64 first;       /* tile of the row block and chunk */
+    int step, steps; /* of the chunk */
+    int round;       /* LAC_ROUNDS: at the end */
+};
+
+/* To the next step there is, if the warp has left its row block. */
+__device__ __forceinline__ void seek(walk &at, const lac_vector_weight &w, int chunk)
+{
+    const int warp = threadIdx.x / 32;
+    while (at.step >= at.steps && at.round < LAC_ROUNDS) {
+        if (++at.round == LAC_ROUNDS) break;
+        i64 end;
+        chunk_tiles(w, first_row_block(at.round) + warp / LAC_K_WARPS, chunk, at.first, end);
+        at.step = warp % LAC_K_WARPS;
+        at.steps = (int)(end - at.first);
+    }
+}
+
+__device__ __forceinline__ void load_next(step_data &d, walk &at, const lac_vector_weight &w, int chunk)
+{
+    if (at.round == LAC_ROUNDS) return;
+    load_step(d, w, at.first + at.step, threadIdx.x % 32);
+    at.step += LAC_K_WARPS;
+    seek(at, w, chunk);
+}
+
+/* The sums of a row block to where reduce_and_store looks for them; they begin anew. */
+__device__ __forceinline__ void put_sums(float (&sums)[2][LAC_TOKENS], float *partial, int round)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int t = 0; t < LAC_TOKENS; ++t) {
+        partial[((round * (LAC_THREADS / 32) + warp) * LAC_TOKENS + t) * 32 + lane] = sums[0][t] + sums[1][t];
+        sums[0][t] = sums[1][t] = 0.0f;
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
     lac_vector(const __grid_constant__ lac_gpu_call call, const __grid_constant__ lac_vector_weight w)
 {
     extern __shared__ __align__(1024) u32 memory[];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k_warp = warp % LAC_K_WARPS;
-    const i64 row_block = (i64)(blockIdx.x / LAC_SPLIT) * LAC_ROW_WARPS + warp / LAC_K_WARPS;
     const u32 x = lac_shared_address(memory);
+    /* With several rounds x is needed to the end, and every warp's part of every round must be there. */
+    float *partial = (float *)(memory + (LAC_ROUNDS > 1 ? word_count * LAC_CHUNK_INPUTS * (LAC_INDEX_SHARED ? input_stride : 1) : 0));
     float sums[2][LAC_TOKENS] = {};
     lac_let_next_begin();
+    if (LAC_ROUNDS > 1)
+        for (int round = 0; round < LAC_ROUNDS; ++round) put_sums(sums, partial, round);
 
     for (int chunk = split_rank(); chunk < w.chunks; chunk += LAC_SPLIT) {
-        i64 first, end;
-        chunk_tiles(w, row_block, chunk, first, end);
+        step_data ring[LAC_DEPTH];
+        walk at = {0, 0, 0, -1};
+        seek(at, w, chunk);
+        walk ahead = at;
         /* The first weights are on their way while x is brought, and before what is to make x has ended. */
-        step_data even, odd;
-        i64 tile = first + k_warp;
-        if (tile < end) load_step(even, w, tile, lane);
-        if (tile + LAC_K_WARPS < end) load_step(odd, w, tile + LAC_K_WARPS, lane);
+#pragma unroll
+        for (int i = 0; i < LAC_DEPTH; ++i) load_next(ring[i], ahead, w, chunk);
         if (chunk >= LAC_SPLIT)
             __syncthreads();
         else
             lac_wait_for_inputs();
         stage_x(call, w, memory, chunk * LAC_CHUNK_INPUTS);
         __syncthreads();
-        for (; tile < end; tile += 2 * LAC_K_WARPS) {
-            multiply_step(sums, even, step_x(x, (int)(tile - first)));
-            if (tile + 2 * LAC_K_WARPS < end) load_step(even, w, tile + 2 * LAC_K_WARPS, lane);
-            if (tile + LAC_K_WARPS >= end) break;
-            multiply_step(sums, odd, step_x(x, (int)(tile - first) + LAC_K_WARPS));
-            if (tile + 3 * LAC_K_WARPS < end) load_step(odd, w, tile + 3 * LAC_K_WARPS, lane);
+        while (at.round < LAC_ROUNDS) {
+#pragma unroll
+            for (int i = 0; i < LAC_DEPTH; ++i) {
+                if (at.round == LAC_ROUNDS) break;
+                multiply_step(sums, ring[i], step_x(x, at.step));
+                load_next(ring[i], ahead, w, chunk);
+                const int round = at.round;
+                at.step += LAC_K_WARPS;
+                seek(at, w, chunk);
+                if (LAC_ROUNDS > 1 && at.round != round) put_sums(sums, partial, round);
+            }
         }
     }
 
     if (w.chunks <= split_rank()) lac_wait_for_inputs();
-    __syncthreads();
-    float *partial = (float *)memory;
-#pragma unroll
-    for (int t = 0; t < LAC_TOKENS; ++t) partial[(warp * LAC_TOKENS + t) * 32 + lane] = sums[0][t] + sums[1][t];
+    if (LAC_ROUNDS == 1) {
+        __syncthreads();
+        put_sums(sums, partial, 0);
+    }
     reduce_and_store(call, w, partial);
 }

@@ -16,7 +16,10 @@
  * LAC_INDEX_SHARED   1: the 32 rows share their inputs, and the index is apart
  * LAC_CHUNK_INPUTS   inputs of x in shared memory at a time
  * LAC_CHUNK_STEPS    steps in a chunk (free distributions: 0, see lac_vector_weight.begin)
- * LAC_HAS_COL_PERM */
+ * LAC_HAS_COL_PERM
+ * Of vector.cu alone:
+ * LAC_ROUNDS         row blocks that a warp takes one behind the other; more than one only where a block has one chunk of x
+ * LAC_DEPTH          steps of a warp under way at once */
 #ifndef LAC_CUDA_KERNELS_VECTOR_CUH
 #define LAC_CUDA_KERNELS_VECTOR_CUH
 
@@ -28,6 +31,10 @@
 #include "vector_arguments.h"
 
 #define LAC_THREADS (LAC_ROW_WARPS * LAC_K_WARPS * 32)
+
+#ifndef LAC_ROUNDS
+#define LAC_ROUNDS 1
+#endif
 
 typedef lac_element<LAC_X_DTYPE>::type x_element;
 
@@ -126,38 +133,63 @@ __device__ __forceinline__ int split_rank()
 #endif
 }
 
-/* partial[warp][token][32 rows] of every block of the cluster -> Y: first the warps, then the blocks, in the order of k. All
- * threads call it, having written their part. */
-__device__ __forceinline__ void reduce_and_store(const lac_gpu_call &call, const lac_vector_weight &w, const float *partial)
+/* The row block of this block's first row of warps, in round `round`. */
+__device__ __forceinline__ i64 first_row_block(int round)
 {
-#if LAC_SPLIT > 1
-    lac_cluster_sync();
-#else
-    __syncthreads();
-#endif
-    constexpr int block_rows = LAC_ROW_WARPS * 32;
-    /* The blocks of a cluster share the outputs between them. */
-    for (int i = threadIdx.x + split_rank() * LAC_THREADS; i < block_rows * LAC_TOKENS; i += LAC_THREADS * LAC_SPLIT) {
+    return (i64)((blockIdx.x + round * gridDim.x) / LAC_SPLIT) * LAC_ROW_WARPS;
+}
+
+/* The place of output n of those that a block adds up: its round, token and row, and of its warps' sums in partial the first. */
+struct output_place {
+    int token, row, first;
+};
+
+constexpr int block_outputs = LAC_ROW_WARPS * 32 * LAC_TOKENS;
+
+__device__ __forceinline__ output_place place_of(int n)
+{
+    const int round = n / block_outputs, i = n % block_outputs;
 #if LAC_Y_TOKEN_MAJOR
-        const int token = i / block_rows, row_in_block = i % block_rows;
+    const int token = i / (LAC_ROW_WARPS * 32), row = i % (LAC_ROW_WARPS * 32);
 #else
-        const int token = i % LAC_TOKENS, row_in_block = i / LAC_TOKENS;
+    const int token = i % LAC_TOKENS, row = i / LAC_TOKENS;
 #endif
-        const int row = (int)(blockIdx.x / LAC_SPLIT) * block_rows + row_in_block;
+    return {token, (int)first_row_block(round) * 32 + row,
+            ((round * LAC_ROW_WARPS + row / 32) * (LAC_K_WARPS * LAC_TOKENS) + token) * 32 + row % 32};
+}
+
+__device__ __forceinline__ float add_warps(const float *at)
+{
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < LAC_K_WARPS; ++j) sum += at[j * (LAC_TOKENS * 32)];
+    return sum;
+}
+
+/* partial[round][warp][token][32 rows] of every block of the cluster -> Y: first the warps, then the blocks, in the order of k.
+ * All threads call it, having written their part. */
+__device__ __forceinline__ void reduce_and_store(const lac_gpu_call &call, const lac_vector_weight &w, float *partial)
+{
+    __syncthreads();
+#if LAC_SPLIT > 1
+    for (int n = threadIdx.x; n < LAC_ROUNDS * block_outputs; n += LAC_THREADS) {
+        float *at = partial + place_of(n).first;
+        *at = add_warps(at);
+    }
+    lac_cluster_sync();
+#endif
+    /* The blocks of a cluster share the outputs between them. */
+    for (int n = threadIdx.x + split_rank() * LAC_THREADS; n < LAC_ROUNDS * block_outputs; n += LAC_THREADS * LAC_SPLIT) {
+        const output_place place = place_of(n);
+        const int token = place.token, row = place.row;
         if (row >= w.rows) continue;
-        const float *at = partial + (row_in_block / 32 * LAC_K_WARPS * LAC_TOKENS + token) * 32 + row_in_block % 32;
+#if LAC_SPLIT > 1
         float sum = 0.0f;
 #pragma unroll
-        for (int r = 0; r < LAC_SPLIT; ++r) {
-#pragma unroll
-            for (int j = 0; j < LAC_K_WARPS; ++j) {
-#if LAC_SPLIT > 1
-                sum += lac_cluster_read_float(lac_shared_address(at + j * (LAC_TOKENS * 32)), r);
+        for (int r = 0; r < LAC_SPLIT; ++r) sum += lac_cluster_read_float(lac_shared_address(partial + place.first), r);
 #else
-                sum += at[j * (LAC_TOKENS * 32)];
+        const float sum = add_warps(partial + place.first);
 #endif
-            }
-        }
 #if LAC_HAS_ROW_PERM
         const int output = (int)w.row_perm[row];
 #else
