@@ -8,6 +8,7 @@
 #include "cuda/state.h"
 #include "cuda/vector_select_tile.h"
 #include "cuda/vector_tile.h"
+#include "format/sample.h"
 #include "format/weight.h"
 
 enum { CASES = 1500, SEED = 20261115 };
@@ -393,6 +394,58 @@ static void tiles_hold_the_weight(void **state)
     assert_true(banks.eights > 1000 && banks.conflicts * 3 < banks.eights);
 }
 
+/* As vector.cu walks: block b of `grid` has the rows of tile (b + round * grid) / split in each round, and every split-th chunk of x. */
+static void count_turns(const lac_vector_shape *s, int64_t n)
+{
+    int64_t tiles = case_ceil(case_ceil(n, 32), s->row_warps);
+    uint8_t *turns = calloc((size_t)(tiles * s->chunks), 1);
+    assert_int_equal(s->grid % s->split, 0);
+    for (int64_t block = 0; block < s->grid; block++)
+        for (int round = 0; round < s->rounds; round++) {
+            int64_t tile = (block + round * s->grid) / s->split;
+            for (int64_t chunk = block % s->split; tile < tiles && chunk < s->chunks; chunk += s->split)
+                turns[tile * s->chunks + chunk]++;
+        }
+    for (int64_t i = 0; i < tiles * s->chunks; i++)
+        if (turns[i] != 1)
+            fail_msg("n %lld: tile %lld, chunk %lld has %d turns", (long long)n, (long long)(i / s->chunks),
+                     (long long)(i % s->chunks), turns[i]);
+    free(turns);
+}
+
+static void every_row_block_has_its_turn(void **state)
+{
+    (void)state;
+    static const char *const archs[] = {"sm_75", "sm_90a"}, *const patterns[] = {"2:4", "8:32", "vw64:3:32", "25%"};
+    static const int64_t inputs[] = {33, 640, 4096, 30000}, outputs[] = {1, 40, 1024, 4129, 11008, 20481};
+    int many = 0, split = 0;
+    for (int a = 0; a < 2; a++) {
+        lac_device *target;
+        ASSERT_OK(lac_cuda_target_open(archs[a], &target));
+        for (int i = 0; i < 4 * 4 * 6; i++) {
+            lac_pattern p;
+            lac_weight *w = NULL;
+            int64_t n = outputs[i % 6], k = inputs[i / 6 % 4];
+            if (n * k > 50000000) continue;
+            ASSERT_OK(lac_pattern_parse(patterns[i / 24], &p));
+            ASSERT_OK(lac_weight_sample(&p, n, k, LAC_DTYPE_F16, &w));
+            for (int64_t m = 1; m <= 3; m++) {
+                lac_problem problem = {.device = target, .weight = w, .m = m, .options.x_dtype = LAC_DTYPE_F16};
+                lac_vector_shape s;
+                assert_true(lac_vector_shape_make(&problem, false, &s));
+                assert_true(s.shared_bytes <= lac_cuda_target_of(target)->shared_per_block);
+                count_turns(&s, n);
+                many += s.rounds > 1;
+                split += s.split > 1;
+            }
+            lac_weight_free(w);
+        }
+        lac_device_close(target);
+    }
+    print_message("%d in rounds, %d split\n", many, split);
+    assert_true(many > 0 && split > 0);
+}
+
 /* Rows of 7:32 that leave no way to deal the inputs out: all keep input 31, and row i the six of the others that line i of the
  * projective plane of order 5 has (a difference set mod 31). Any two of its 31 points lie on a line, so whichever three inputs stand with
  * number 31 in a four, some row keeps two of them and it. */
@@ -428,6 +481,7 @@ static void a_rest_is_packed_behind(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_hold_the_weight), cmocka_unit_test(a_rest_is_packed_behind)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_hold_the_weight), cmocka_unit_test(every_row_block_has_its_turn),
+                                       cmocka_unit_test(a_rest_is_packed_behind)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

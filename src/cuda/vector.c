@@ -130,6 +130,21 @@ static bool starts_early(const lac_problem *problem) { return lac_cuda_target_of
 /* What spreading for more than 8 tokens took beyond the counts on an H200: 8 us (8192 x 8192) and 12 us (4096 x 4096). */
 static const double SPREAD_MORE_SECONDS = 10e-6;
 
+/* One token, fitted on an H200: of the instructions that could be issued, those that are; what a cluster takes beside its blocks. */
+static const double ONE_EFFICIENCY = 0.85, CLUSTER_SECONDS = 0.7e-6;
+
+/* With one token the multiprocessor with the most row blocks, or shares of them, is the last. Else memory's rate is what counts, and
+ * who asks for it does not. */
+static void count_blocks(const lac_problem *problem, const lac_vector_shape *s, lac_gpu_work *work)
+{
+    work->blocks = work->blocks_at_once = (double)s->grid;
+    if (s->mma || s->tokens > 1) return;
+    work->blocks = (double)((problem->weight->geometry.n + LAC_VECTOR_ROWS - 1) / LAC_VECTOR_ROWS * s->split);
+    work->blocks_at_once = lac_cuda_target_of(problem->device)->multiprocessors;
+    work->efficiency = ONE_EFFICIENCY;
+    if (s->split > 1) work->fill_seconds += CLUSTER_SECONDS;
+}
+
 lac_cost lac_cuda_vector_cost(const lac_problem *problem)
 {
     const lac_weight *w = problem->weight;
@@ -145,19 +160,18 @@ lac_cost lac_cuda_vector_cost(const lac_problem *problem)
     double weight_bytes = tiles * (s.step_bytes + (s.shared_index ? 16.0 * ((s.index_words + 3) / 4) : 0.0));
     double x_bytes = m * (double)w->geometry.k * (double)lac_dtype_size(o->x_dtype);
     double y_bytes = m * (double)w->geometry.n * (double)lac_dtype_size(o->y_dtype) * (o->has_residual ? 2 : 1);
-    double x_copies = x_bytes * blocks / s.split;
+    double x_copies = x_bytes * blocks / s.split, staged = blocks * (s.mma ? (double)s.shared_bytes : (double)s.x_bytes);
     lac_gpu_work work = {.memory_bytes = weight_bytes + x_bytes + y_bytes,
                          .l2_bytes = weight_bytes + x_copies,
-                         .shared_bytes = tiles * shared + blocks * s.shared_bytes,
-                         .instructions = tiles * instructions + blocks * s.shared_bytes / 256.0,
+                         .shared_bytes = tiles * shared + staged,
+                         .instructions = tiles * instructions + staged / 256.0,
                          .mma_flops =
                              s.mma ? tiles * 2.0 * 32 * 16 * s.unit_groups * s.group_inputs / 4 * ((s.tokens + 7) / 8) * 8 : 0,
-                         .blocks = blocks,
-                         .blocks_at_once = blocks, /* all SMs draw on one memory: a part-filled wave costs little */
                          .fill_seconds = x_copies / rates->l2 + /* products wait for x */
                                          (s.mma && !s.direct && s.tokens > 8 ? SPREAD_MORE_SECONDS : 0.0),
                          .launches = 1,
                          .early = starts_early(problem)};
+    count_blocks(problem, &s, &work);
     return lac_model_gpu_cost(rates, &work);
 }
 

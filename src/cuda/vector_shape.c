@@ -10,8 +10,12 @@
 enum { MOST_GROUP_INPUTS = 1024, MOST_BITMASK_INPUTS = 32, MOST_UNIT_INPUTS = 64 };
 /* Shared memory of a block for x, when two blocks are to live on a multiprocessor of an H200. */
 enum { GATHER_X_BYTES = 96 * 1024, MMA_X_BYTES = 64 * 1024 };
-/* Of a row, for 16 warps: four each, as measured. */
-enum { ENOUGH_STEPS = 64 };
+/* One token: how many blocks a multiprocessor holds at the most, and of how many warps. */
+enum { MOST_BLOCKS = 3, FEW_WARPS = 16, MANY_WARPS = 24, MOST_K_WARPS = 16, MOST_SPLIT = 4 };
+/* What a cluster costs over blocks without one, and what a multiprocessor gets through, as measured on an H200. */
+static const double CLUSTER_SECONDS = 1e-6, BYTES_PER_SECOND = 45e9;
+/* Two blocks of 8 warps that go round against one of 16, each with as many row blocks (0.97 at 16384 x 4096 on an H200). */
+static const double TWO_SHARE = 0.92;
 
 static int divide_up(int64_t a, int64_t b) { return (int)lac_ceil_divide(a, b); }
 
@@ -46,6 +50,15 @@ static void lower_pattern(const lac_weight *w, lac_vector_shape *s)
     else
         s->index = LAC_VECTOR_INDEX_PACKED;
     if (s->index == LAC_VECTOR_INDEX_NONE) s->shared_index = false;
+}
+
+/* Numbers of inputs instead of a mask, where they take a twentieth more bytes at the most: they are found with fewer instructions.
+ * fp32 has few to begin with, and 24 warps hide them. */
+static void prefer_numbers(lac_vector_shape *s)
+{
+    int values = 8 * s->value_bytes * s->group_slots, numbers = values + s->entry_bits * s->group_slots;
+    bool near = 20 * numbers <= 21 * (values + s->group_inputs);
+    if (s->index == LAC_VECTOR_INDEX_BITMASK && s->value_bytes < 4 && near) s->index = LAC_VECTOR_INDEX_PACKED;
 }
 
 static int index_words(const lac_vector_shape *s, int slots)
@@ -140,7 +153,7 @@ static void choose_warps(const lac_weight *w, const lac_cuda_target *target, lac
 {
     int row_blocks = divide_up(w->geometry.n, LAC_VECTOR_ROWS), multiprocessors = target->multiprocessors;
     bool fits_one_wave = divide_up(row_blocks, 4) <= multiprocessors;
-    s->blocks = s->depth = 2;
+    s->blocks = 2;
     if (s->mma) {
         bool spreads_many = !s->direct && s->slots > 32; /* wants the registers of two blocks */
         s->row_warps = fits_one_wave && !spreads_many && (s->direct || s->tokens > 8) ? 4 : 2;
@@ -149,18 +162,56 @@ static void choose_warps(const lac_weight *w, const lac_cuda_target *target, lac
         if (s->row_warps * s->k_warps > 8 || spreads_many) s->blocks = 1;
     } else if (s->tokens <= 2) {
         s->row_warps = 1;
-        /* fp32 has few instructions a byte: with one token there are registers for two blocks of 16 warps, where each has a few
-         * steps. Measured where a quarter of the weights or less is kept. */
-        bool few_rows = has_few_rows(w, target), sparse = 4 * s->group_slots <= s->group_inputs;
-        bool light = s->tokens == 1 && s->value_bytes == 4 && sparse && s->steps >= ENOUGH_STEPS;
-        s->k_warps = few_rows || light ? 16 : 8;
-        if (few_rows) s->blocks = 1;
+        s->k_warps = has_few_rows(w, target) ? 16 : 8;
+        if (has_few_rows(w, target)) s->blocks = 1;
     } else {
         s->row_warps = 2;
         s->k_warps = s->tokens <= 8 ? 8 : 4;
         s->blocks = 1;
     }
     while (s->row_warps > 1 && s->row_warps > row_blocks) s->row_warps /= 2;
+}
+
+/* One token: every multiprocessor gets the same number of blocks, all of them at once, or as near to that as can be. What
+ * counts is the one with the most: shares of a row block make it less where there are few, and cost a cluster. */
+static bool choose_blocks(const lac_weight *w, const lac_cuda_target *target, lac_vector_shape *s)
+{
+    int64_t tiles = divide_up(w->geometry.n, LAC_VECTOR_ROWS);
+    double bytes = (double)w->kept / (double)w->geometry.n * LAC_VECTOR_ROWS * (s->value_bytes + s->entry_bits / 8.0),
+           least = 0;
+    bool found = false;
+    s->row_warps = 1;
+    for (int split = 1; split <= (target->arch >= 90 ? MOST_SPLIT : 1); split *= 2) {
+        int64_t x_bytes = lac_ceil_divide(w->geometry.k, split) * x_bytes_of_input(s);
+        int64_t blocks = divide_up(tiles * split, target->multiprocessors),
+                fit = target->shared_per_block / lac_larger(x_bytes, 1);
+        if (blocks > lac_smaller(MOST_BLOCKS, fit)) continue;
+        double seconds = bytes * (double)blocks / split / BYTES_PER_SECOND + (split > 1 ? CLUSTER_SECONDS : 0.0);
+        if (found && seconds >= least) continue;
+        found = true;
+        least = seconds;
+        s->split = split;
+        /* Four blocks of a cluster find room more easily where a multiprocessor holds two. */
+        s->blocks = (int)lac_larger(blocks, split >= 4 ? 2 : 1);
+    }
+    if (found) return true;
+    /* More than fit at once: they go round. */
+    double one = (double)divide_up(tiles, target->multiprocessors);
+    double two = 2.0 * (double)divide_up(tiles, 2 * (int64_t)target->multiprocessors) * TWO_SHARE;
+    s->split = 1;
+    s->blocks = two < one || s->index == LAC_VECTOR_INDEX_COLUMNS ? 2 : 1; /* columns cannot: waves of two */
+    return false;
+}
+
+/* Steps of a few more loads and more of them under way, where there are registers for it. */
+static void choose_k_warps(const lac_weight *w, lac_vector_shape *s)
+{
+    bool narrow = s->value_bytes < 4, light = !s->shared_index && !narrow && 4 * s->group_slots <= s->group_inputs;
+    int warps = !s->shared_index && (s->blocks > 2 || !narrow) ? MANY_WARPS : FEW_WARPS;
+    int most = light && s->blocks == 2 ? MOST_K_WARPS : (int)lac_smaller(divide_up(warps, s->blocks), MOST_K_WARPS);
+    int64_t steps = s->steps ? s->steps : divide_up(w->geometry.selected, s->slots);
+    s->k_warps = (int)lac_smaller(most, lac_larger(lac_ceil_divide(steps, s->split), 1));
+    s->depth = (narrow ? s->blocks < 3 : s->blocks == 1) ? 3 : 2;
 }
 
 /* Blocks along k, until nearly every multiprocessor has its own; fewer warps where there are fewer steps. */
@@ -174,14 +225,18 @@ static void choose_split(const lac_weight *w, const lac_cuda_target *target, lac
     while (s->k_warps > 1 && s->k_warps * s->split > steps) s->k_warps /= 2;
 }
 
-/* More row blocks than fit at once: a block takes several, one behind the other, and its loads never pause between them. */
-static void choose_rounds(const lac_weight *w, const lac_cuda_target *target, lac_vector_shape *s)
+/* More row blocks than fit at once: a block takes several, one behind the other, and its loads never pause between them. The sums
+ * of each wait beside x for the end; without room for them the blocks come in waves. */
+static void choose_rounds(const lac_weight *w, const lac_cuda_target *target, lac_vector_shape *s, int64_t x_bytes,
+                          int64_t sums)
 {
     int64_t tiles = divide_up(divide_up(w->geometry.n, LAC_VECTOR_ROWS), s->row_warps);
     int64_t at_once = lac_larger(1, (int64_t)s->blocks * target->multiprocessors / s->split);
-    bool persistent = !s->mma && s->tokens <= 2 && s->index != LAC_VECTOR_INDEX_COLUMNS && s->chunks <= s->split;
-    s->rounds = persistent ? divide_up(tiles, at_once) : 1;
-    s->grid = (s->rounds > 1 ? at_once : tiles) * s->split;
+    int64_t rounds = lac_ceil_divide(tiles, at_once);
+    bool goes_round = !s->mma && s->tokens == 1 && s->index != LAC_VECTOR_INDEX_COLUMNS && s->chunks <= s->split;
+    if (!goes_round || x_bytes + rounds * sums > target->shared_per_block) rounds = 1;
+    s->rounds = (int)rounds;
+    s->grid = (rounds > 1 ? at_once : tiles) * s->split;
 }
 
 /* Chunks of x: as few as shared memory allows, a multiple of the split, and of equal size. */
@@ -211,10 +266,14 @@ static bool choose_chunks(const lac_weight *w, const lac_cuda_target *target, la
         x_bytes = (int64_t)s->chunk_steps / s->group_steps * x_bytes_of_step(s) + (s->mma ? 16 * s->tokens : 0);
     }
     int64_t sums = (int64_t)warps * s->tokens * LAC_VECTOR_ROWS * 4;
-    choose_rounds(w, target, s);
-    /* With several rounds the sums have a place of their own. */
+    choose_rounds(w, target, s, x_bytes, sums);
+    s->x_bytes = x_bytes;
     x_bytes = s->rounds > 1 ? x_bytes + s->rounds * sums : lac_larger(x_bytes, sums);
     s->shared_bytes = (unsigned)(x_bytes + strips);
+    /* No more blocks on a multiprocessor than they are meant to be, whatever registers they take: the next kernel's, which start
+     * early, would else crowd on some of them. */
+    if (!s->mma && s->tokens == 1)
+        s->shared_bytes = (unsigned)lac_larger(s->shared_bytes, target->shared_per_block / (s->blocks + 1) + 1);
     return s->shared_bytes <= target->shared_per_block;
 }
 
@@ -225,7 +284,7 @@ bool lac_vector_shape_make(const lac_problem *problem, bool mma, lac_vector_shap
     const lac_cuda_target *target = lac_cuda_target_of(problem->device);
     if (problem->m < 1 || problem->m > LAC_VECTOR_MOST_TOKENS || w->geometry.n < 1 || w->geometry.k < 1) return false;
     if (w->kept < 1) return false;
-    lac_vector_shape s = {.mma = mma, .tokens = (int)problem->m, .value_bytes = (int)lac_dtype_size(w->dtype)};
+    lac_vector_shape s = {.mma = mma, .tokens = (int)problem->m, .value_bytes = (int)lac_dtype_size(w->dtype), .depth = 2};
     bool narrow = o->x_dtype == LAC_DTYPE_F16 || o->x_dtype == LAC_DTYPE_BF16;
     s.wide = !narrow || s.tokens <= 2;
     lower_pattern(w, &s);
@@ -234,7 +293,9 @@ bool lac_vector_shape_make(const lac_problem *problem, bool mma, lac_vector_shap
         if (s.tokens < 2 || target->arch < 80 || !narrow || o->x_dtype != w->dtype || !choose_mma_step(&s)) return false;
     } else {
         /* Short steps where many tokens want the registers, and where a row block is shared by many warps. */
-        choose_gather_step(&s, s.tokens > 8 || has_few_rows(w, target));
+        bool one = s.tokens == 1, at_once = one && choose_blocks(w, target, &s);
+        if (one && s.blocks < 3) prefer_numbers(&s);
+        choose_gather_step(&s, one ? at_once && s.blocks == 1 : s.tokens > 8 || has_few_rows(w, target));
     }
     s.value_loads = divide_up(s.slots * s.value_bytes, 16);
     s.index_words = index_words(&s, s.slots);
@@ -243,8 +304,12 @@ bool lac_vector_shape_make(const lac_problem *problem, bool mma, lac_vector_shap
         int64_t groups = divide_up(w->geometry.k, s.group_inputs);
         s.steps = mma ? divide_up(groups, 4 * s.unit_groups) : (int64_t)divide_up(groups, s.step_groups) * s.group_steps;
     }
-    choose_warps(w, target, &s);
-    choose_split(w, target, &s);
+    if (!mma && s.tokens == 1) {
+        choose_k_warps(w, &s);
+    } else {
+        choose_warps(w, target, &s);
+        choose_split(w, target, &s);
+    }
     if (!choose_chunks(w, target, &s)) return false;
     *out = s;
     return true;

@@ -34,6 +34,7 @@ typedef struct lac_vector_shape {
     int value_bytes, value_loads, index_words, step_bytes;
     int64_t steps; /* in a row block; COLUMNS: unknown before tiling, 0               */
     int chunk_steps, chunk_inputs, chunks;
+    int64_t x_bytes; /* of a chunk in shared memory                                                 */
     unsigned shared_bytes;
 } lac_vector_shape;
 

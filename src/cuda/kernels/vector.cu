@@ -1,14 +1,15 @@
 /* vector.cu - few tokens: Y = W X by streaming the weight once and gathering x from shared memory. Requested by cuda/vector.c.
  *
  * Preconditions: the weight is re-tiled as cuda/vector_tile.c describes; m == LAC_TOKENS; the grid has ceil(row blocks /
- * LAC_ROW_WARPS) x LAC_SPLIT blocks, of which LAC_SPLIT in a row have the same rows and form a cluster.
+ * LAC_ROW_WARPS) x LAC_SPLIT blocks, of which LAC_SPLIT in a row have the same rows and form a cluster; with LAC_ROUNDS > 1 (one token)
+ * it has fewer, and block b goes on with the rows of block b + gridDim.x.
  *
  * Thread to data: a lane is a stored row, a warp 32 of them, a step LAC_STEP_GROUPS groups of M inputs (or, of a large group,
  * one of LAC_GROUP_STEPS parts). All lanes of a warp work inside the same group: for M <= 32 their reads of x hit different
  * banks or the same word, so the gather has no bank conflicts, and nothing is exchanged between lanes.
  *
  * Shared memory:  x chunk  [word_count planes][LAC_CHUNK_INPUTS] words, or [LAC_CHUNK_INPUTS][word_count] with a shared index
- *                 then, in its place, sums [warp][LAC_TOKENS][32 rows]
+ *                 then, in its place (behind it with several rounds), sums [round][warp][LAC_TOKENS][32 rows]
  * A word is one token in fp32 (LAC_X_WIDE) or two tokens in 16 bits.
  *
  * Bottleneck: device memory for 1 to 4 tokens; then reads of x from shared memory and issue slots. */
@@ -68,6 +69,8 @@ __device__ __forceinline__ void multiply(float (&sums)[LAC_TOKENS], float value,
 __device__ __forceinline__ void multiply_step(float (&sums)[2][LAC_TOKENS], const step_data &d, u32 x)
 {
     constexpr int input_bytes = input_stride * 4;
+    /* Groups of 2^i inputs begin at multiples of their size: a bit can be set where a number would have to be added. */
+    constexpr bool whole_groups = LAC_TOKENS == 1 && LAC_INDEX_KIND == 1 && (LAC_GROUP_INPUTS & (LAC_GROUP_INPUTS - 1)) == 0 && LAC_GROUP_INPUTS <= 256;
 #if LAC_INDEX_KIND == 2
     u32 left[LAC_STEP_GROUPS];
 #pragma unroll
@@ -87,14 +90,16 @@ __device__ __forceinline__ void multiply_step(float (&sums)[2][LAC_TOKENS], cons
 #pragma unroll
     for (int slot = 0; slot < LAC_SLOTS; ++slot) {
         const int group = LAC_INDEX_KIND == 3 ? 0 : slot / LAC_GROUP_SLOTS;
-        u32 offset; /* of the input within its group, in bytes */
+        u32 at; /* of the input, were its group the first of the step */
         if (LAC_INDEX_KIND == 0)
-            offset = slot % LAC_GROUP_SLOTS * input_bytes;
+            at = x + slot % LAC_GROUP_SLOTS * input_bytes;
+        else if (input_bytes == 4 && whole_groups)
+            at = x | index_field(d, slot * entry_bits, entry_bits, 2);
         else if (input_bytes == 4 && entry_bits <= 30)
-            offset = index_field(d, slot * entry_bits, entry_bits, 2);
+            at = x + index_field(d, slot * entry_bits, entry_bits, 2);
         else
-            offset = index_field(d, slot * entry_bits, entry_bits, 0) * input_bytes;
-        multiply(sums[slot & 1], value_of(d, slot), x + offset + group * (LAC_GROUP_INPUTS * input_bytes));
+            at = x + index_field(d, slot * entry_bits, entry_bits, 0) * input_bytes;
+        multiply(sums[slot & 1], value_of(d, slot), at + group * (LAC_GROUP_INPUTS * input_bytes));
     }
 #endif
 }
@@ -167,14 +172,16 @@ __device__ __forceinline__ void stage_x(const lac_gpu_call &call, const lac_vect
     }
 #endif
 #if LAC_INDEX_SHARED
+#if LAC_TOKENS == 1
 #pragma unroll 4
+#endif
     for (int column = done + threadIdx.x; column < LAC_CHUNK_INPUTS; column += LAC_THREADS) {
 #pragma unroll
         for (int plane = 0; plane < word_count; ++plane) x[column * input_stride + plane] = x_word(call, w, plane, first + column);
     }
 #else
     const int rest = LAC_CHUNK_INPUTS - done;
-#pragma unroll 8
+#pragma unroll (LAC_X_RUNS && LAC_TOKENS == 1 ? 2 : 8)
     for (int i = threadIdx.x; i < rest * word_count; i += LAC_THREADS) {
 #if LAC_X_TOKEN_MAJOR
         const int plane = i / rest, column = done + i % rest;
@@ -192,33 +199,27 @@ __device__ __forceinline__ u32 step_x(u32 x, int step)
     return LAC_INDEX_KIND == 3 ? x : x + step / LAC_GROUP_STEPS * (step_words * 4);
 }
 
-/* Where a warp stands in its stream: its steps of a row block one behind the other, then those of the next. */
+#if LAC_TOKENS == 1
+/* Where a warp stands in its stream: its steps of a chunk of a row block one behind the other, then those of its next row block. */
 struct walk {
-    i64 first;       /* tile of the row block and chunk */
-    int step, steps; /* of the chunk */
-    int round;       /* LAC_ROUNDS: at the end */
+    i64 first; /* tile of the row block and chunk */
+    int step, round;
 };
 
-/* To the next step there is, if the warp has left its row block. */
-__device__ __forceinline__ void seek(walk &at, const lac_vector_weight &w, int chunk)
-{
-    const int warp = threadIdx.x / 32;
-    while (at.step >= at.steps && at.round < LAC_ROUNDS) {
-        if (++at.round == LAC_ROUNDS) break;
-        i64 end;
-        chunk_tiles(w, first_row_block(at.round) + warp / LAC_K_WARPS, chunk, at.first, end);
-        at.step = warp % LAC_K_WARPS;
-        at.steps = (int)(end - at.first);
-    }
-}
+/* Whether the walk has come to its end. `steps` are those of the chunk, the same in every round. */
+__device__ __forceinline__ bool ended(const walk &at, int steps) { return LAC_ROUNDS > 1 ? at.round < 0 : at.step >= steps; }
 
-__device__ __forceinline__ void load_next(step_data &d, walk &at, const lac_vector_weight &w, int chunk)
+/* One step on, and where that leaves the row block, to the next one; -1 when there is none. */
+__device__ __forceinline__ void advance(walk &at, const lac_vector_weight &w, int steps)
 {
-    if (at.round == LAC_ROUNDS) return;
-    load_step(d, w, at.first + at.step, threadIdx.x % 32);
     at.step += LAC_K_WARPS;
-    seek(at, w, chunk);
+    if (LAC_ROUNDS == 1 || at.step < steps) return;
+    const int row_block = (int)first_row_block(++at.round) + threadIdx.x / 32 / LAC_K_WARPS;
+    at.step = threadIdx.x / 32 % LAC_K_WARPS;
+    at.first += (i64)(gridDim.x / LAC_SPLIT) * LAC_ROW_WARPS * w.steps;
+    if (at.round == LAC_ROUNDS || row_block * 32 >= w.rows) at.round = -1;
 }
+#endif
 
 /* The sums of a row block to where reduce_and_store looks for them; they begin anew. */
 __device__ __forceinline__ void put_sums(float (&sums)[2][LAC_TOKENS], float *partial, int round)
@@ -237,38 +238,63 @@ extern "C" __global__ void __launch_bounds__(LAC_THREADS, LAC_BLOCKS)
     extern __shared__ __align__(1024) u32 memory[];
     const u32 x = lac_shared_address(memory);
     /* With several rounds x is needed to the end, and every warp's part of every round must be there. */
-    float *partial = (float *)(memory + (LAC_ROUNDS > 1 ? word_count * LAC_CHUNK_INPUTS * (LAC_INDEX_SHARED ? input_stride : 1) : 0));
+    float *partial = (float *)(memory + (LAC_ROUNDS > 1 ? LAC_CHUNK_INPUTS : 0));
     float sums[2][LAC_TOKENS] = {};
     lac_let_next_begin();
     if (LAC_ROUNDS > 1)
         for (int round = 0; round < LAC_ROUNDS; ++round) put_sums(sums, partial, round);
 
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int chunk = split_rank(); chunk < w.chunks; chunk += LAC_SPLIT) {
-        step_data ring[LAC_DEPTH];
-        walk at = {0, 0, 0, -1};
-        seek(at, w, chunk);
-        walk ahead = at;
+        i64 first, end;
+        chunk_tiles(w, first_row_block(0) + warp / LAC_K_WARPS, chunk, first, end);
         /* The first weights are on their way while x is brought, and before what is to make x has ended. */
+#if LAC_TOKENS == 1
+        const int steps = (int)(end - first);
+        walk at = {first, warp % LAC_K_WARPS, warp % LAC_K_WARPS < steps ? 0 : -1}, ahead = at;
+        step_data ring[LAC_DEPTH];
 #pragma unroll
-        for (int i = 0; i < LAC_DEPTH; ++i) load_next(ring[i], ahead, w, chunk);
+        for (int i = 0; i < LAC_DEPTH; ++i) {
+            if (ended(ahead, steps)) continue;
+            load_step(ring[i], w, ahead.first + ahead.step, lane);
+            advance(ahead, w, steps);
+        }
+#else
+        step_data even, odd;
+        i64 tile = first + warp % LAC_K_WARPS;
+        if (tile < end) load_step(even, w, tile, lane);
+        if (tile + LAC_K_WARPS < end) load_step(odd, w, tile + LAC_K_WARPS, lane);
+#endif
         if (chunk >= LAC_SPLIT)
             __syncthreads();
         else
             lac_wait_for_inputs();
         stage_x(call, w, memory, chunk * LAC_CHUNK_INPUTS);
         __syncthreads();
-        while (at.round < LAC_ROUNDS) {
+#if LAC_TOKENS == 1
+        while (!ended(at, steps)) {
 #pragma unroll
             for (int i = 0; i < LAC_DEPTH; ++i) {
-                if (at.round == LAC_ROUNDS) break;
+                if (ended(at, steps)) break;
                 multiply_step(sums, ring[i], step_x(x, at.step));
-                load_next(ring[i], ahead, w, chunk);
+                if (!ended(ahead, steps)) {
+                    load_step(ring[i], w, ahead.first + ahead.step, lane);
+                    advance(ahead, w, steps);
+                }
                 const int round = at.round;
-                at.step += LAC_K_WARPS;
-                seek(at, w, chunk);
+                advance(at, w, steps);
                 if (LAC_ROUNDS > 1 && at.round != round) put_sums(sums, partial, round);
             }
         }
+#else /* two steps by name: with 2 to 6 tokens the ring above took up to 16% longer */
+        for (; tile < end; tile += 2 * LAC_K_WARPS) {
+            multiply_step(sums, even, step_x(x, (int)(tile - first)));
+            if (tile + 2 * LAC_K_WARPS < end) load_step(even, w, tile + 2 * LAC_K_WARPS, lane);
+            if (tile + LAC_K_WARPS >= end) break;
+            multiply_step(sums, odd, step_x(x, (int)(tile - first) + LAC_K_WARPS));
+            if (tile + 3 * LAC_K_WARPS < end) load_step(odd, w, tile + 3 * LAC_K_WARPS, lane);
+        }
+#endif
     }
 
     if (w.chunks <= split_rank()) lac_wait_for_inputs();

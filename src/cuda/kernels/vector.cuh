@@ -17,7 +17,7 @@
  * LAC_CHUNK_INPUTS   inputs of x in shared memory at a time
  * LAC_CHUNK_STEPS    steps in a chunk (free distributions: 0, see lac_vector_weight.begin)
  * LAC_HAS_COL_PERM
- * Of vector.cu alone:
+ * Of vector.cu with one token alone:
  * LAC_ROUNDS         row blocks that a warp takes one behind the other; more than one only where a block has one chunk of x
  * LAC_DEPTH          steps of a warp under way at once */
 #ifndef LAC_CUDA_KERNELS_VECTOR_CUH
