@@ -1,5 +1,6 @@
 /* wgmma.cuh - the warpgroup matrix product of sm_90a, by name: D[64][N] (+)= A[64][16] * B[16][N], A in registers, B in shared
- * memory as K-major core matrices of 8 outputs x 16 bytes without swizzle, D in fp32. Used by window.cu. */
+ * memory as K-major core matrices of 8 outputs x 16 bytes without swizzle, D in fp32. Used by window.cu and
+ * expand_few.cu. */
 #ifndef LAC_CUDA_KERNELS_WGMMA_CUH
 #define LAC_CUDA_KERNELS_WGMMA_CUH
 
@@ -80,6 +81,37 @@ template <> struct lac_wgmma<32> {
     }
 };
 
+#define LAC_D16(i) LAC_D4(i), LAC_D4(i + 4), LAC_D4(i + 8), LAC_D4(i + 12)
+
+template <> struct lac_wgmma<64> {
+    static __device__ __forceinline__ void run(float (&d)[32], const u32 (&a)[4], u64 b, int begin)
+    {
+        asm volatile("{\n.reg .pred p;\nsetp.eq.s32 p, %37, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n64k16." LAC_WGMMA_TYPES " {"
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+                     "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n}\n"
+                     : LAC_D16(0), LAC_D16(16)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(begin));
+    }
+};
+
+template <> struct lac_wgmma<128> {
+    static __device__ __forceinline__ void run(float (&d)[64], const u32 (&a)[4], u64 b, int begin)
+    {
+        asm volatile("{\n.reg .pred p;\nsetp.eq.s32 p, %69, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n128k16." LAC_WGMMA_TYPES " {"
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+                     "}, {%64,%65,%66,%67}, %68, p, 1, 1, 0;\n}\n"
+                     : LAC_D16(0), LAC_D16(16), LAC_D16(32), LAC_D16(48)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(begin));
+    }
+};
+
+#undef LAC_D16
 #undef LAC_D4
 
 #endif

@@ -1,0 +1,210 @@
+/* expand_few.c - cuda_f16_expand_few: up to 128 tokens in 16 bits on sm_90a, element-wise patterns that keep at most 8 of 32 inputs. Its shape,
+ * cost, programs and launches; expand_few_tile.c cuts the weight. */
+#include "cuda/expand_few.h"
+
+#include <math.h>
+
+#include "core/arithmetic.h"
+#include "core/dtype.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "cuda/kernels/expand_few_arguments.h"
+#include "format/weight.h"
+
+enum {
+    TABLE_BYTES = 65536,
+    BARRIER_BYTES = 1024,
+    MOST_STAGES = 8,
+    MOST_SPLIT = 8,
+    MOST_WORDS = 4,
+    SUM_STRIDE = 132,
+    THREADS = 384
+};
+
+typedef struct few_state {
+    const lac_device *device; /* the plan holds it */
+    lac_cuda_launch launch;
+    lac_cu_pointer parts, row_perm;
+    lac_few_weight weight; /* the same as the kernel takes it */
+} few_state;
+
+/* ---- shape and cost */
+
+/* As fitted on an H200: instructions to spread 32 inputs of a row, of which most take two clocks; a block's start and end. */
+static const double SPREAD_INSTRUCTIONS = 170.0, BLOCK_SECONDS = 3.0e-6, SPLIT_SECONDS = 0.3e-6;
+
+static lac_cost cost_of(const lac_problem *problem, const lac_few_shape *s)
+{
+    const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
+    const lac_plan_options *o = &problem->options;
+    double m = (double)problem->m, k = (double)problem->weight->k_in, n = (double)problem->weight->n_out;
+    double chunks = (double)s->tiles * (double)s->chunks, blocks = (double)s->tiles * s->split;
+    double w_bytes = chunks * lac_few_chunk_bytes(s), x_chunk = s->width * LAC_FEW_INPUTS * 2.0;
+    double sums = (double)s->tiles * LAC_FEW_ROWS * m * 4.0 * s->split;
+    double at_once = s->split > 2 ? floor(0.9 * rates->multiprocessors / s->split) * s->split : rates->multiprocessors;
+    double waves = ceil(blocks / at_once);
+    lac_gpu_work work = {.memory_bytes =
+                             w_bytes + m * k * 2.0 + m * n * (double)lac_dtype_size(o->y_dtype) * (o->has_residual ? 2 : 1),
+                         .l2_bytes = w_bytes + chunks * x_chunk,
+                         .shared_bytes = 2.0 * w_bytes + chunks * (3.0 * x_chunk + LAC_FEW_ROWS * 4 * 64.0) + 2.0 * sums,
+                         .instructions = chunks * (LAC_FEW_ROWS * 4 / 32 * SPREAD_INSTRUCTIONS + 200.0),
+                         .mma_flops = chunks * 2.0 * LAC_FEW_ROWS * LAC_FEW_INPUTS * s->width,
+                         .blocks = blocks,
+                         .blocks_at_once = at_once,
+                         .fill_seconds = waves * (BLOCK_SECONDS + s->split * SPLIT_SECONDS),
+                         .launches = 1,
+                         .early = 1};
+    return lac_model_gpu_cost(rates, &work);
+}
+
+/* Pairs of kept weights of a row in 32 inputs; 0: the kernel does not take the pattern. */
+static int words_of(const lac_weight *w)
+{
+    const lac_geometry *g = &w->geometry;
+    if (w->pattern.family != LAC_FAMILY_ELEMENT || g->is_free || LAC_FEW_SPAN % g->group_m) return 0;
+    int64_t words = (g->group_n * (LAC_FEW_SPAN / g->group_m) + 1) / 2;
+    return words <= MOST_WORDS ? (int)words : 0;
+}
+
+bool lac_few_shape_make(const lac_problem *problem, lac_few_shape *out, lac_cost *cost)
+{
+    const lac_weight *w = problem->weight;
+    lac_dtype dtype = problem->options.x_dtype;
+    const lac_cuda_target *target = lac_cuda_target_of(problem->device);
+    lac_few_shape s = {.words = words_of(w)};
+    if (!s.words || !target->has_wgmma || (dtype != LAC_DTYPE_F16 && dtype != LAC_DTYPE_BF16) || w->dtype != dtype ||
+        problem->m < 2 || problem->m > LAC_FEW_MOST_TOKENS || w->part[LAC_PART_COL_PERM].data || w->geometry.n == 0 ||
+        problem->options.x_layout != LAC_LAYOUT_TOKEN_MAJOR)
+        return false;
+    s.width = problem->m <= 16 ? 16 : problem->m <= 32 ? 32 : problem->m <= 64 ? 64 : 128;
+    s.tiles = lac_ceil_divide(w->geometry.n, LAC_FEW_ROWS);
+    s.chunks = lac_ceil_divide(w->geometry.k, LAC_FEW_INPUTS);
+    unsigned stage = (unsigned)(s.width * LAC_FEW_INPUTS * 2 + lac_few_chunk_bytes(&s)),
+             sums = (unsigned)(s.width * SUM_STRIDE * 4);
+    if (target->shared_per_block < TABLE_BYTES + BARRIER_BYTES + 2 * stage || s.tiles > INT32_MAX / MOST_SPLIT) return false;
+    unsigned room = (target->shared_per_block - TABLE_BYTES - BARRIER_BYTES) / stage;
+    s.stages = room < MOST_STAGES ? (int)room : MOST_STAGES;
+    s.shared_bytes = TABLE_BYTES + ((unsigned)s.stages * stage > sums ? (unsigned)s.stages * stage : sums);
+    bool found = false;
+    for (s.split = 1; s.split == 1 || (s.split <= MOST_SPLIT && s.split <= s.chunks); ++s.split) {
+        lac_cost now = cost_of(problem, &s);
+        if (found && now.seconds >= cost->seconds) continue;
+        *out = s;
+        *cost = now;
+        found = true;
+    }
+    return found;
+}
+
+bool lac_cuda_few_applies(const lac_problem *problem)
+{
+    lac_few_shape shape;
+    lac_cost cost;
+    return lac_few_shape_make(problem, &shape, &cost);
+}
+
+lac_cost lac_cuda_few_cost(const lac_problem *problem)
+{
+    lac_few_shape shape;
+    lac_cost cost = {.seconds = 1e30, .bound = "memory"};
+    lac_few_shape_make(problem, &shape, &cost);
+    return cost;
+}
+
+static lac_status shape_for(const lac_problem *problem, lac_few_shape *shape)
+{
+    lac_cost cost;
+    if (lac_few_shape_make(problem, shape, &cost)) return LAC_STATUS_OK;
+    return lac_fail(LAC_STATUS_INTERNAL, "m is %lld; the kernel does not apply to this problem", (long long)problem->m);
+}
+
+/* ---- programs */
+
+static void make_request(const lac_problem *problem, const lac_few_shape *s, lac_cuda_request *r)
+{
+    lac_cuda_request_begin(r, "expand_few.cu", "lac_expand_few");
+    lac_cuda_request_define_problem(r, problem);
+    lac_cuda_request_define(r, "LAC_TOKENS", problem->m);
+    lac_cuda_request_define(r, "LAC_N", s->width);
+    lac_cuda_request_define(r, "LAC_WORDS", s->words);
+    lac_cuda_request_define(r, "LAC_STAGES", s->stages);
+    lac_cuda_request_define(r, "LAC_SPLIT", s->split);
+}
+
+static lac_status requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
+{
+    lac_few_shape shape;
+    lac_status status = shape_for(problem, &shape);
+    if (status) return status;
+    make_request(problem, &shape, &requests[0]);
+    *count = 1;
+    return LAC_STATUS_OK;
+}
+
+const lac_cuda_flow lac_cuda_few_flow = {requests};
+
+/* ---- preparing */
+
+static lac_status prepare_state(const lac_problem *problem, const lac_few_shape *s, few_state *state)
+{
+    const lac_weight *w = problem->weight;
+    const lac_span *rows = &w->part[LAC_PART_ROW_PERM];
+    lac_cuda_request request;
+    uint8_t *parts = NULL;
+    make_request(problem, s, &request);
+    lac_status status = lac_cuda_program_get(problem->device, &request, s->shared_bytes, &state->launch.function);
+    if (!status) status = lac_few_tile(w, s, &parts);
+    uint64_t bytes = (uint64_t)s->tiles * (uint64_t)s->chunks * (uint64_t)lac_few_chunk_bytes(s);
+    if (!status && bytes) status = lac_cuda_upload(problem->device, "parts of the weight", parts, bytes, &state->parts);
+    lac_release(parts);
+    if (!status && rows->data)
+        status = lac_cuda_upload(problem->device, "row permutation", rows->data, rows->bytes, &state->row_perm);
+    state->weight = (lac_few_weight){.parts = (const unsigned char *)(uintptr_t)state->parts,
+                                     .row_perm = (const unsigned *)(uintptr_t)state->row_perm,
+                                     .rows = (int)w->geometry.n,
+                                     .chunks = (int)s->chunks};
+    state->launch.grid[0] = (unsigned)(s->tiles * s->split);
+    state->launch.grid[1] = state->launch.grid[2] = 1;
+    state->launch.block = THREADS;
+    state->launch.shared_bytes = s->shared_bytes;
+    state->launch.cluster = (unsigned)s->split;
+    state->launch.early = true;
+    return status;
+}
+
+lac_status lac_cuda_few_prepare(const lac_problem *problem, void **out)
+{
+    lac_few_shape shape;
+    lac_status status = shape_for(problem, &shape);
+    if (status) return status;
+    few_state *state = lac_allocate_zeroed(sizeof *state);
+    if (!state) return lac_fail_memory("plan of an expanding kernel", sizeof *state);
+    state->device = problem->device;
+    status = prepare_state(problem, &shape, state);
+    if (status)
+        lac_cuda_few_release(state);
+    else
+        *out = state;
+    return status;
+}
+
+void lac_cuda_few_release(void *opaque)
+{
+    few_state *state = opaque;
+    if (!state) return;
+    lac_cuda_free(state->device, state->parts);
+    lac_cuda_free(state->device, state->row_perm);
+    lac_release(state);
+}
+
+/* ---- executing */
+
+lac_status lac_cuda_few_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
+{
+    const few_state *state = opaque;
+    lac_gpu_call gpu_call;
+    lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
+    if (status) return status;
+    lac_few_weight weight = state->weight;
+    return lac_cuda_launch_on(problem->device, &state->launch, call->stream, (void *[]){&gpu_call, &weight});
+}

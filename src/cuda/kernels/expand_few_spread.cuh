@@ -1,0 +1,114 @@
+/* expand_few_spread.cuh - kept weights of a row in 32 inputs, packed one behind the other, spread to 16 pairs of zeros and values in
+ * registers. Used by expand_few.cu; src/cuda/expand_few_tile.c packs them, and a test does on the CPU what is done here.
+ *
+ * The 32 inputs are four bytes of a mask. Exactly 2 LAC_WORDS are marked as kept, in ascending order; where a row keeps fewer, zeros are.
+ * Every byte must know where its values stand without counting what is before it:
+ *
+ *   values      |byte 0 >  byte 1 | byte 2  < byte 3|    byte 0 from the front, byte 3 from the back
+ *   moved round |byte 2 ...  byte 3, byte 0  ... < byte 1|    by what bytes 0 and 1 have: byte 2 from the front, byte 1 from the back
+ *
+ * Within a byte the pairs follow each other: the first word of the queue is put in its place by a byte permutation, zeros beside it, and the
+ * queue moves on by 0, 16 or 32 bits. A table in shared memory tells both for the four pairs of a byte:
+ *
+ *   [from front, from back][byte][8 copies, one for each lane of eight, so that no two read the same banks][pair in its turn]
+ *   word of a pair: selector of the permutation, bits to move by << 16 */
+#ifndef LAC_CUDA_KERNELS_EXPAND_FEW_SPREAD_CUH
+#define LAC_CUDA_KERNELS_EXPAND_FEW_SPREAD_CUH
+
+#include "shared_access.cuh"
+
+#define LAC_TABLE_SIDE 32768
+#define LAC_TABLE (2 * LAC_TABLE_SIDE)
+
+/* Four bytes of high:low, each by a number from 0 to 7 in four bits of the selector, whose upper half is not looked at. */
+__device__ __forceinline__ u32 lac_permute(u32 low, u32 high, u32 selector)
+{
+    u32 r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(selector));
+    return r;
+}
+
+/* The low word of high:low >> bits, and the high word of high:low << bits; more than 32 bits are 32. */
+__device__ __forceinline__ u32 lac_move_on(u32 low, u32 high, u32 bits)
+{
+    u32 r;
+    asm("shf.r.clamp.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(bits));
+    return r;
+}
+
+__device__ __forceinline__ u32 lac_move_back(u32 low, u32 high, u32 bits)
+{
+    u32 r;
+    asm("shf.l.clamp.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(bits));
+    return r;
+}
+
+/* What the table has for `pair` of `byte`. A single value stands in the low half of the first word, from the back in the high one. */
+__device__ __forceinline__ u32 lac_table_word(u32 byte, int pair, int back)
+{
+    const u32 code = byte >> 2 * pair & 3u;
+    const u32 first = back ? 0x32u : 0x10u, selector = code == 0 ? 0x4444u : code == 1 ? 0x4400u | first : code == 2 ? first << 8 | 0x44u : 0x3210u;
+    return selector | (code == 0 ? 0u : code == 3 ? 32u : 16u) << 16;
+}
+
+/* All threads of the block, `count` of them. */
+__device__ __forceinline__ void lac_table_make(u32 table, int thread, int count)
+{
+    for (int i = thread; i < 512 * 8; i += count) {
+        const int back = i >> 11, byte = i >> 3 & 255;
+        u32 word[4];
+#pragma unroll
+        for (int p = 0; p < 4; p++) word[p] = lac_table_word((u32)byte, back ? 3 - p : p, back);
+        lac_shared_store_16(table + i * 16, make_uint4(word[0], word[1], word[2], word[3]));
+    }
+}
+
+/* `v`: up to four words in the order in which a byte takes them; words past LAC_WORDS are zeros. */
+template <int back> __device__ __forceinline__ void lac_spread_byte(u32 (&out)[16], int pair, u32 q0, u32 q1, u32 q2, u32 q3, u32 entry)
+{
+    const uint4 e = lac_shared_load_16(entry);
+    const u32 word[4] = {e.x, e.y, e.z, e.w};
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        out[pair + (back ? 3 - p : p)] = lac_permute(q0, 0, word[p]);
+        if (p == 3) break;
+        const u32 bits = word[p] >> 16;
+        q0 = back ? lac_move_back(q1, q0, bits) : lac_move_on(q0, q1, bits);
+        if (p < 2) q1 = back ? lac_move_back(q2, q1, bits) : lac_move_on(q1, q2, bits);
+        if (p < 1) q2 = back ? lac_move_back(q3, q2, bits) : lac_move_on(q2, q3, bits);
+    }
+}
+
+/* The values moved round by `count` of them. */
+__device__ __forceinline__ void lac_move_round(u32 (&to)[4], const u32 (&v)[4], u32 count)
+{
+    u32 w[4];
+    const bool far = LAC_WORDS == 4 && count >= 4;
+#pragma unroll
+    for (int i = 0; i < 4; i++) w[i] = LAC_WORDS == 4 ? (far ? v[i ^ 2] : v[i]) : v[i];
+    int bits = (int)count * 16 - (far ? 64 : 0);
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[i] = w[i];
+#pragma unroll
+    for (int stage = 1; stage <= (LAC_WORDS == 4 ? 2 : LAC_WORDS); stage++) {
+#pragma unroll
+        for (int i = 0; i < LAC_WORDS; i++) to[i] = lac_move_on(to[i], w[(i + stage) % LAC_WORDS], (u32)bits);
+        bits = max(bits - 32, 0);
+    }
+}
+
+/* `table`: that of this lane's copy. */
+__device__ __forceinline__ void lac_spread_32(u32 (&out)[16], const u32 (&v)[4], u32 mask, u32 table)
+{
+    constexpr int last = LAC_WORDS - 1;
+    u32 r[4];
+    lac_move_round(r, v, (u32)__popc(mask & 0xffffu));
+#define LAC_DOWN(x) x[last], last > 0 ? x[last > 0 ? last - 1 : 0] : 0, last > 1 ? x[last > 1 ? last - 2 : 0] : 0, last > 2 ? x[0] : 0
+    lac_spread_byte<0>(out, 0, v[0], v[1], v[2], v[3], table + (mask << 7 & 0x7f80u));
+    lac_spread_byte<1>(out, 4, LAC_DOWN(r), table + LAC_TABLE_SIDE + (mask >> 1 & 0x7f80u));
+    lac_spread_byte<0>(out, 8, r[0], r[1], r[2], r[3], table + (mask >> 9 & 0x7f80u));
+    lac_spread_byte<1>(out, 12, LAC_DOWN(v), table + LAC_TABLE_SIDE + (mask >> 17 & 0x7f80u));
+#undef LAC_DOWN
+}
+
+#endif
