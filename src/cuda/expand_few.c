@@ -23,7 +23,7 @@ enum {
 
 typedef struct few_state {
     const lac_device *device; /* the plan holds it */
-    lac_cuda_launch launch;
+    lac_cuda_launch turn, product;
     lac_cu_pointer parts, row_perm;
     lac_few_weight weight; /* the same as the kernel takes it */
 } few_state;
@@ -52,8 +52,8 @@ static lac_cost cost_of(const lac_problem *problem, const lac_few_shape *s)
                          .blocks = blocks,
                          .blocks_at_once = at_once,
                          .fill_seconds = waves * (BLOCK_SECONDS + s->split * SPLIT_SECONDS),
-                         .launches = 1,
-                         .early = 1};
+                         .launches = 2,
+                         .early = 2};
     return lac_model_gpu_cost(rates, &work);
 }
 
@@ -77,11 +77,15 @@ bool lac_few_shape_make(const lac_problem *problem, lac_few_shape *out, lac_cost
         problem->options.x_layout != LAC_LAYOUT_TOKEN_MAJOR)
         return false;
     s.width = problem->m <= 16 ? 16 : problem->m <= 32 ? 32 : problem->m <= 64 ? 64 : 128;
+    s.groups = s.width <= 64 ? 4 : 2; /* as many as registers allow */
     s.tiles = lac_ceil_divide(w->geometry.n, LAC_FEW_ROWS);
     s.chunks = lac_ceil_divide(w->geometry.k, LAC_FEW_INPUTS);
-    unsigned stage = (unsigned)(s.width * LAC_FEW_INPUTS * 2 + lac_few_chunk_bytes(&s)),
-             sums = (unsigned)(s.width * SUM_STRIDE * 4);
-    if (target->shared_per_block < TABLE_BYTES + BARRIER_BYTES + 2 * stage || s.tiles > INT32_MAX / MOST_SPLIT) return false;
+    unsigned stage = (unsigned)(s.width * LAC_FEW_INPUTS * 2 + lac_few_chunk_bytes(&s));
+    unsigned sums = (unsigned)(s.groups / 2 * s.width * SUM_STRIDE * 4);
+    unsigned least = LEAST_STAGES * stage > sums ? LEAST_STAGES * stage : sums;
+    if (target->shared_per_block < TABLE_BYTES + BARRIER_BYTES + least || s.tiles > INT32_MAX / MOST_SPLIT ||
+        s.chunks > INT32_MAX / LAC_FEW_MOST_TOKENS)
+        return false;
     unsigned room = (target->shared_per_block - TABLE_BYTES - BARRIER_BYTES) / stage;
     s.stages = room < MOST_STAGES ? (int)room : MOST_STAGES;
     s.shared_bytes = TABLE_BYTES + ((unsigned)s.stages * stage > sums ? (unsigned)s.stages * stage : sums);
@@ -120,13 +124,14 @@ static lac_status shape_for(const lac_problem *problem, lac_few_shape *shape)
 
 /* ---- programs */
 
-static void make_request(const lac_problem *problem, const lac_few_shape *s, lac_cuda_request *r)
+static void make_request(const lac_problem *problem, const lac_few_shape *s, int program, lac_cuda_request *r)
 {
-    lac_cuda_request_begin(r, "expand_few.cu", "lac_expand_few");
+    lac_cuda_request_begin(r, "expand_few.cu", program == TURN ? "lac_few_turn" : "lac_expand_few");
     lac_cuda_request_define_problem(r, problem);
     lac_cuda_request_define(r, "LAC_TOKENS", problem->m);
     lac_cuda_request_define(r, "LAC_N", s->width);
     lac_cuda_request_define(r, "LAC_WORDS", s->words);
+    lac_cuda_request_define(r, "LAC_GROUPS", s->groups);
     lac_cuda_request_define(r, "LAC_STAGES", s->stages);
     lac_cuda_request_define(r, "LAC_SPLIT", s->split);
 }
@@ -136,12 +141,21 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
     lac_few_shape shape;
     lac_status status = shape_for(problem, &shape);
     if (status) return status;
-    make_request(problem, &shape, &requests[0]);
-    *count = 1;
+    for (int i = 0; i < PROGRAMS; ++i) make_request(problem, &shape, i, &requests[i]);
+    *count = PROGRAMS;
     return LAC_STATUS_OK;
 }
 
 const lac_cuda_flow lac_cuda_few_flow = {requests};
+
+/* X in the order in which its inputs are multiplied. */
+size_t lac_cuda_few_workspace(const lac_problem *problem)
+{
+    lac_few_shape s;
+    lac_cost cost;
+    if (!lac_few_shape_make(problem, &s, &cost)) return 0;
+    return (size_t)s.chunks * (size_t)s.width * LAC_FEW_INPUTS * 2;
+}
 
 /* ---- preparing */
 
@@ -149,10 +163,11 @@ static lac_status prepare_state(const lac_problem *problem, const lac_few_shape 
 {
     const lac_weight *w = problem->weight;
     const lac_span *rows = &w->part[LAC_PART_ROW_PERM];
-    lac_cuda_request request;
+    lac_cuda_request request[PROGRAMS];
     uint8_t *parts = NULL;
-    make_request(problem, s, &request);
-    lac_status status = lac_cuda_program_get(problem->device, &request, s->shared_bytes, &state->launch.function);
+    for (int i = 0; i < PROGRAMS; ++i) make_request(problem, s, i, &request[i]);
+    lac_status status = lac_cuda_program_get(problem->device, &request[PRODUCT], s->shared_bytes, &state->product.function);
+    if (!status) status = lac_cuda_program_get(problem->device, &request[TURN], 0, &state->turn.function);
     if (!status) status = lac_few_tile(w, s, &parts);
     uint64_t bytes = (uint64_t)s->tiles * (uint64_t)s->chunks * (uint64_t)lac_few_chunk_bytes(s);
     if (!status && bytes) status = lac_cuda_upload(problem->device, "parts of the weight", parts, bytes, &state->parts);
@@ -163,12 +178,17 @@ static lac_status prepare_state(const lac_problem *problem, const lac_few_shape 
                                      .row_perm = (const unsigned *)(uintptr_t)state->row_perm,
                                      .rows = (int)w->geometry.n,
                                      .chunks = (int)s->chunks};
-    state->launch.grid[0] = (unsigned)(s->tiles * s->split);
-    state->launch.grid[1] = state->launch.grid[2] = 1;
-    state->launch.block = THREADS;
-    state->launch.shared_bytes = s->shared_bytes;
-    state->launch.cluster = (unsigned)s->split;
-    state->launch.early = true;
+    state->product = (lac_cuda_launch){.function = state->product.function,
+                                       .grid = {(unsigned)(s->tiles * s->split), 1, 1},
+                                       .block = (unsigned)(s->groups * GROUP_THREADS),
+                                       .shared_bytes = s->shared_bytes,
+                                       .cluster = (unsigned)s->split,
+                                       .early = true};
+    unsigned tasks = (unsigned)(s->chunks * s->width * 4); /* of a token and eight inputs four times */
+    state->turn = (lac_cuda_launch){.function = state->turn.function,
+                                    .grid = {(tasks + TURN_THREADS - 1) / TURN_THREADS, 1, 1},
+                                    .block = TURN_THREADS,
+                                    .early = true};
     return status;
 }
 
@@ -206,5 +226,8 @@ lac_status lac_cuda_few_execute(const lac_problem *problem, const void *opaque, 
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
     lac_few_weight weight = state->weight;
-    return lac_cuda_launch_on(problem->device, &state->launch, call->stream, (void *[]){&gpu_call, &weight});
+    void *parameters[] = {&gpu_call, &weight};
+    if (state->turn.grid[0]) status = lac_cuda_launch_on(problem->device, &state->turn, call->stream, parameters);
+    if (!status) status = lac_cuda_launch_on(problem->device, &state->product, call->stream, parameters);
+    return status;
 }

@@ -12,6 +12,7 @@ typedef struct lac_few_shape {
     int words;  /* of two kept weights of a row in 32 inputs */
     int width;  /* tokens of a product                        */
     int stages; /* in shared memory                           */
+    int groups; /* warpgroups of a block, 2 or 4              */
     int split;  /* blocks of a cluster, each a part of k      */
     int64_t tiles, chunks;
     unsigned shared_bytes;
@@ -33,6 +34,7 @@ extern const lac_cuda_flow lac_cuda_few_flow;
 
 bool lac_cuda_few_applies(const lac_problem *problem);
 lac_cost lac_cuda_few_cost(const lac_problem *problem);
+size_t lac_cuda_few_workspace(const lac_problem *problem);
 lac_status lac_cuda_few_prepare(const lac_problem *problem, void **state);
 lac_status lac_cuda_few_execute(const lac_problem *problem, const void *state, const lac_call *call);
 void lac_cuda_few_release(void *state);

@@ -121,7 +121,7 @@ const lac_kernel lac_cuda_kernels[] = {
     {.info = INFO("cuda_f16_expand_few", 0, 1u << LAC_FAMILY_ELEMENT, HALF_DTYPES, HALF_DTYPES,
                   "2 to 128 tokens: the weight streamed once and spread in registers, wgmma on all inputs"),
      .config = &lac_cuda_few_flow,
-     FUNCTIONS(lac_cuda_few)},
+     FUNCTIONS_AND_WORKSPACE(lac_cuda_few)},
     {.info = INFO("cuda_f16_mma", 0,
                   1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_VNM | 1u << LAC_FAMILY_SHUFFLED,
                   HALF_DTYPES, HALF_DTYPES, "selected rows of X gathered into shared memory, mma.sync on them"),

@@ -3,11 +3,14 @@
  *
  * Preconditions: sm_90a; W and X have the same 16-bit dtype, X is token-major; weight cut by cuda/expand_few_tile.c.
  *
- *   warps 0-7    two warpgroups, 64 rows each: wait for a stage, spread their weights, multiply; then sums and epilogue
- *   the others   bring X: 4 x 16 bytes into registers, turned round, out to shared memory; one thread asks for W by bulk copies
+ * Two kernels, the second one's beginning under the first one's end. lac_few_turn writes X anew in the order in which its inputs are multiplied.
+ * lac_expand_few multiplies:
+ *
+ *   LAC_GROUPS warpgroups   each has 64 of the block's 128 rows; two share a stage, and with four groups two pairs take turns. They wait for a
+ *                           stage, spread their weights, multiply. A thread of each pair asks for X and W by bulk copies
  *
  *   stage        X [step of 16 inputs][8 tokens][2][token][16 bytes], W [warp][LAC_LANE_WORDS of a lane]
- *   shared       the table of expand_few_spread.cuh, then LAC_STAGES stages; sums [token][128 + 4] in their place
+ *   shared       the table of expand_few_spread.cuh, then LAC_STAGES stages; sums [pair][token][128 + 4] in their place
  *
  * A stage is 128 inputs. A lane of A's fragment has inputs 2t, 2t+1, 2t+8 and 2t+9 of each step of 16, which would be any number of a row's
  * kept weights. But the order of inputs is free if X has the same one: lane 4g + t gets inputs 32 t to 32 t + 31 of rows g and g + 8, whole
@@ -15,17 +18,18 @@
  *
  *   16 bytes (s, h)   inputs 4s + 2h, +1, then 32 further, 64 and 96
  *
- * and four threads' worth of loads 32 inputs apart are, word by word, four of these.
+ * and a thread that loads 16 bytes four times, 32 inputs apart, has, word by word, four of these.
  *
- * Blocks of a cluster have the same rows and neighbouring parts of k; their sums are added in the order of k through shared memory.
+ * Blocks of a cluster have the same rows and neighbouring parts of k; their sums are added in a fixed order through shared memory.
  *
  * Constants beside those of every kernel:
  * LAC_TOKENS   m
  * LAC_N        tokens of a product: 16, 32, 64 or 128, m or more
  * LAC_WORDS    words of two kept weights of a row in 32 inputs, 1 to 4
+ * LAC_GROUPS   2 or 4
  * LAC_STAGES, LAC_SPLIT (blocks of a cluster)
  *
- * Bottleneck: device memory; then the integer pipes, which spread; with 128 tokens the tensor cores. */
+ * Bottleneck: the integer pipes, which spread; then device memory; with 128 tokens shared memory and the tensor cores. */
 #define LAC_OPERAND LAC_X_DTYPE
 #include "chain.cuh"
 #include "cluster.cuh"
@@ -39,19 +43,13 @@
 #define LAC_X_STAGE (LAC_N * 256)
 #define LAC_W_STAGE (8 * LAC_LANE_WORDS * 128)
 #define LAC_STAGE_BYTES (LAC_X_STAGE + LAC_W_STAGE)
-#define LAC_BRINGERS 128 /* threads */
-#define LAC_UNITS (LAC_N > 64 ? LAC_N / 64 : 1) /* of X in a stage, 64 tokens each: what all bringers carry at a time */
-#define LAC_TASKS ((LAC_N * 4 / LAC_UNITS + LAC_BRINGERS - 1) / LAC_BRINGERS)
-#define LAC_SUMS 132 /* floats from token to token: lanes of a fragment of sums are in different banks */
+#define LAC_PAIRS (LAC_GROUPS / 2)
+#define LAC_THREADS (LAC_GROUPS * 128)
+#define LAC_SUMS 132                       /* floats from token to token: lanes of a fragment of sums are in different banks */
 
 static_assert(LAC_N >= LAC_TOKENS, "all tokens are in a product");
 
-/* ---- X */
-
-/* What a thread has of a unit: of each task's token 8 inputs, four times. */
-struct lac_share {
-    uint4 piece[LAC_TASKS][4];
-};
+/* ---- X in the order of the products */
 
 /* 8 inputs of a token from `input` on, one by one; zeros outside. */
 __device__ __forceinline__ uint4 lac_piece_by_hand(const lac_gpu_call &call, int token, int input)
@@ -64,46 +62,29 @@ __device__ __forceinline__ uint4 lac_piece_by_hand(const lac_gpu_call &call, int
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/* Eight neighbouring lanes have neighbouring tokens, so that they store to different banks. */
-__device__ __forceinline__ int lac_task_token(int task) { return task >> 5 << 3 | (task & 7); }
-__device__ __forceinline__ int lac_task_eight(int task) { return task >> 3 & 3; }
-
-__device__ __forceinline__ void lac_share_load(lac_share &share, const lac_gpu_call &call, int first, int unit, bool plain)
+/* A thread has a token and 8 neighbouring inputs of each 32. Eight neighbouring lanes have neighbouring tokens, whose pieces are neighbours too. */
+extern "C" __global__ void __launch_bounds__(128) lac_few_turn(const __grid_constant__ lac_gpu_call call, const __grid_constant__ lac_few_weight w)
 {
+    lac_let_next_begin();
+    const int task = (int)(blockIdx.x * 128 + threadIdx.x), chunk = task / (LAC_N * 4), of_chunk = task % (LAC_N * 4);
+    const int token = of_chunk >> 5 << 3 | (of_chunk & 7), eight = of_chunk >> 3 & 3, input = chunk * 128 + eight * 8;
+    const bool plain = ((u64)call.x & 15) == 0 && call.ldx % 8 == 0 && call.k % 8 == 0;
+    lac_wait_for_inputs();
+    if (chunk >= w.chunks) return;
+    uint4 p[4];
 #pragma unroll
-    for (int i = 0; i < LAC_TASKS; i++) {
-        const int task = (int)threadIdx.x - 256 + i * LAC_BRINGERS, token = unit % LAC_UNITS * 64 + lac_task_token(task);
-        const int input = (first + unit / LAC_UNITS) * 128 + lac_task_eight(task) * 8;
-        if (plain) {
-            const u16 *from = (const u16 *)call.x + (i64)token * call.ldx + input;
-#pragma unroll
-            for (int t = 0; t < 4; t++) {
-                share.piece[i][t] = make_uint4(0, 0, 0, 0);
-                if (token < LAC_TOKENS && input + 32 * t < call.k) {
-                    uint4 &v = share.piece[i][t];
-                    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from + 32 * t));
-                }
-            }
-        } else {
-#pragma unroll
-            for (int t = 0; t < 4; t++) share.piece[i][t] = lac_piece_by_hand(call, token, input + 32 * t);
-        }
+    for (int t = 0; t < 4; t++) {
+        p[t] = make_uint4(0, 0, 0, 0);
+        if (!plain)
+            p[t] = lac_piece_by_hand(call, token, input + 32 * t);
+        else if (token < LAC_TOKENS && input + 32 * t < call.k)
+            p[t] = *(const uint4 *)((const u16 *)call.x + (i64)token * call.ldx + input + 32 * t);
     }
-}
-
-__device__ __forceinline__ void lac_share_store(const lac_share &share, u32 stage, int unit)
-{
-#pragma unroll
-    for (int i = 0; i < LAC_TASKS; i++) {
-        const int task = (int)threadIdx.x - 256 + i * LAC_BRINGERS, token = unit % LAC_UNITS * 64 + lac_task_token(task);
-        if (LAC_N * 4 < LAC_BRINGERS && token >= LAC_N) continue;
-        const u32 to = stage + lac_task_eight(task) * (2 * LAC_N * 32) + (token >> 3) * 256 + (token & 7) * 16;
-        const uint4 *p = share.piece[i];
-        lac_shared_store_16(to, make_uint4(p[0].x, p[1].x, p[2].x, p[3].x));
-        lac_shared_store_16(to + 128, make_uint4(p[0].y, p[1].y, p[2].y, p[3].y));
-        lac_shared_store_16(to + LAC_N * 32, make_uint4(p[0].z, p[1].z, p[2].z, p[3].z));
-        lac_shared_store_16(to + LAC_N * 32 + 128, make_uint4(p[0].w, p[1].w, p[2].w, p[3].w));
-    }
+    u8 *to = (u8 *)call.workspace + (i64)chunk * LAC_X_STAGE + eight * (2 * LAC_N * 32) + (token >> 3) * 256 + (token & 7) * 16;
+    *(uint4 *)to = make_uint4(p[0].x, p[1].x, p[2].x, p[3].x);
+    *(uint4 *)(to + 128) = make_uint4(p[0].y, p[1].y, p[2].y, p[3].y);
+    *(uint4 *)(to + LAC_N * 32) = make_uint4(p[0].z, p[1].z, p[2].z, p[3].z);
+    *(uint4 *)(to + LAC_N * 32 + 128) = make_uint4(p[0].w, p[1].w, p[2].w, p[3].w);
 }
 
 /* ---- stages */
@@ -112,50 +93,40 @@ struct lac_ring_cursor {
     u32 slot, parity;
 };
 
-__device__ __forceinline__ void lac_cursor_next(lac_ring_cursor &c)
+__device__ __forceinline__ void lac_cursor_next(lac_ring_cursor &c, u32 by)
 {
-    if (++c.slot == LAC_STAGES) c.slot = 0, c.parity ^= 1;
+    c.slot += by;
+    if (c.slot >= LAC_STAGES) c.slot -= LAC_STAGES, c.parity ^= 1;
 }
 
-__device__ __forceinline__ void lac_ask_for_weights(const u8 *from, u32 stage, u32 barrier)
+/* Where a block's chunks come from. */
+struct lac_source {
+    const u8 *weights, *x;
+    int count;
+};
+
+/* Asks for chunk `i` of both. */
+__device__ __forceinline__ void lac_ask(const lac_source &source, int i, u32 slot, u32 stages, u32 full)
 {
-    lac_barrier_expect(barrier, LAC_W_STAGE);
-    lac_copy_bulk(stage + LAC_X_STAGE, from, LAC_W_STAGE, barrier);
+    const u32 stage = stages + slot * LAC_STAGE_BYTES, barrier = full + 8 * slot;
+    lac_barrier_expect(barrier, LAC_STAGE_BYTES);
+    lac_copy_bulk(stage + LAC_X_STAGE, source.weights + (i64)i * LAC_W_STAGE, LAC_W_STAGE, barrier);
+    lac_copy_bulk(stage, source.x + (i64)i * LAC_X_STAGE, LAC_X_STAGE, barrier);
 }
 
-/* `share` has X of unit `unit` of the block's; the next but one comes in its place. */
-__device__ __forceinline__ void lac_unit_put(lac_share &share, const lac_gpu_call &call, const u8 *weights, int first, int unit, int units, bool plain,
-                                             u32 stages, u32 full, u32 empty, lac_ring_cursor &c)
+/* For the first chunks W, which need not wait for the kernel before, and X, which must. */
+__device__ __forceinline__ void lac_ask_for_first_weights(const lac_source &source, u32 stages, u32 full)
 {
-    const u32 stage = stages + c.slot * LAC_STAGE_BYTES;
-    if (unit >= LAC_STAGES * LAC_UNITS && unit % LAC_UNITS == 0) {
-        lac_barrier_wait(empty + 8 * c.slot, c.parity ^ 1);
-        if (threadIdx.x == 256) lac_ask_for_weights(weights + (i64)(first + unit / LAC_UNITS) * LAC_W_STAGE, stage, full + 8 * c.slot);
+    for (int i = 0; i < LAC_STAGES && i < source.count; i++) {
+        lac_barrier_expect(full + 8 * i, LAC_STAGE_BYTES);
+        lac_copy_bulk(stages + i * LAC_STAGE_BYTES + LAC_X_STAGE, source.weights + (i64)i * LAC_W_STAGE, LAC_W_STAGE, full + 8 * i);
     }
-    lac_share_store(share, stage, unit);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncwarp();
-    if ((threadIdx.x & 31) == 0) lac_barrier_arrive(full + 8 * c.slot);
-    if (unit + 2 < units) lac_share_load(share, call, first, unit + 2, plain);
-    if ((unit + 1) % LAC_UNITS == 0) lac_cursor_next(c);
 }
 
-__device__ __forceinline__ void lac_bring(const lac_gpu_call &call, const u8 *weights, int first, int count, u32 stages, u32 full, u32 empty)
+__device__ __forceinline__ void lac_ask_for_first_inputs(const lac_source &source, u32 stages, u32 full)
 {
-    if (threadIdx.x == 256)
-        for (int i = 0; i < LAC_STAGES && i < count; i++)
-            lac_ask_for_weights(weights + (i64)(first + i) * LAC_W_STAGE, stages + i * LAC_STAGE_BYTES, full + 8 * i);
-    lac_wait_for_inputs();
-    const bool plain = ((u64)call.x & 15) == 0 && call.ldx % 8 == 0 && call.k % 8 == 0;
-    const int units = count * LAC_UNITS;
-    lac_ring_cursor c = {0, 0};
-    lac_share even, odd;
-    if (units > 0) lac_share_load(even, call, first, 0, plain);
-    if (units > 1) lac_share_load(odd, call, first, 1, plain);
-    for (int unit = 0; unit < units; unit += 2) {
-        lac_unit_put(even, call, weights, first, unit, units, plain, stages, full, empty, c);
-        if (unit + 1 < units) lac_unit_put(odd, call, weights, first, unit + 1, units, plain, stages, full, empty, c);
-    }
+    for (int i = 0; i < LAC_STAGES && i < source.count; i++)
+        lac_copy_bulk(stages + i * LAC_STAGE_BYTES, source.x + (i64)i * LAC_X_STAGE, LAC_X_STAGE, full + 8 * i);
 }
 
 /* ---- products */
@@ -181,34 +152,57 @@ __device__ __forceinline__ void lac_read_weights(u32 (&v)[2][4], u32 (&mask)[2],
     }
 }
 
-/* The next stage: its weights spread to `a`, its products begun, and the stage before it given back. `a` belongs to the tensor cores until the
- * stage after the next one's turn. */
-__device__ __forceinline__ void lac_stage_multiply(float (&sums)[LAC_N / 2], u32 (&a)[8][4], u32 table, u32 stages, u32 full, u32 empty,
-                                                   lac_ring_cursor &c, u32 &before)
+/* Half a stage: steps 4 half to 4 half + 3. `a` belongs to the tensor cores until the half after the next one's turn. */
+template <int half>
+__device__ __forceinline__ void lac_half_multiply(float (&sums)[LAC_N / 2], u32 (&a)[4][4], const u32 (&v)[2][4], const u32 (&round)[2][4],
+                                                  const u32 (&mask)[2], u32 table, u64 x)
 {
-    const u32 lane = threadIdx.x & 31, stage = stages + c.slot * LAC_STAGE_BYTES;
-    lac_barrier_wait(full + 8 * c.slot, c.parity);
-    u32 v[2][4], mask[2];
-    lac_read_weights(v, mask, stage + LAC_X_STAGE + (threadIdx.x >> 5) * (LAC_LANE_WORDS * 128), lane);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        u32 out[16];
-        lac_spread_32(out, v[r], mask[r], table);
+        u32 out[8];
+        lac_spread_16<half>(out, v[r], round[r], mask[r], table);
 #pragma unroll
-        for (int s = 0; s < 8; s++) a[s][r] = out[2 * s], a[s][2 + r] = out[2 * s + 1];
+        for (int s = 0; s < 4; s++) a[s][r] = out[2 * s], a[s][2 + r] = out[2 * s + 1];
     }
     /* Everything is spread before the first product begins: the compiler may not do it in between. */
 #pragma unroll
-    for (int s = 0; s < 8; s++) asm volatile("" : "+r"(a[s][0]), "+r"(a[s][1]), "+r"(a[s][2]), "+r"(a[s][3])::"memory");
-    const u64 x = lac_wgmma_descriptor(stage);
+    for (int s = 0; s < 4; s++) asm volatile("" : "+r"(a[s][0]), "+r"(a[s][1]), "+r"(a[s][2]), "+r"(a[s][3])::"memory");
     lac_wgmma_fence();
 #pragma unroll
-    for (int s = 0; s < 8; s++) lac_wgmma<LAC_N>::run(sums, a[s], x + (u64)(s * (LAC_N * 32 >> 4)), 0);
+    for (int s = 0; s < 4; s++) lac_wgmma<LAC_N>::run(sums, a[s], x + (u64)((4 * half + s) * (LAC_N * 32 >> 4)), 0);
     lac_wgmma_commit();
     lac_wgmma_wait<1>();
-    if (before != LAC_STAGES && lane == 0) lac_barrier_arrive(empty + 8 * before);
-    before = c.slot;
-    lac_cursor_next(c);
+}
+
+/* All stages of this pair of groups: every LAC_PAIRS-th. A stage is given back when the next one's first half has begun, and the pair's first thread
+ * then asks for what comes in its place. */
+__device__ __forceinline__ void lac_multiply(float (&sums)[LAC_N / 2], const lac_source &source, u32 table, u32 stages, u32 full, u32 empty)
+{
+    const u32 lane = threadIdx.x & 31, part = LAC_X_STAGE + (threadIdx.x >> 5 & 7) * (LAC_LANE_WORDS * 128);
+    const int pair = (int)threadIdx.x / 256;
+    u32 even[4][4], odd[4][4];
+    lac_ring_cursor c = {(u32)pair, 0}, before = c;
+    for (int i = pair; i < source.count; i += LAC_PAIRS) {
+        const u32 stage = stages + c.slot * LAC_STAGE_BYTES;
+        const u64 x = lac_wgmma_descriptor(stage);
+        u32 v[2][4], round[2][4], mask[2];
+        lac_barrier_wait(full + 8 * c.slot, c.parity);
+        lac_read_weights(v, mask, stage + part, lane);
+#pragma unroll
+        for (int r = 0; r < 2; r++) lac_move_round(round[r], v[r], (u32)__popc(mask[r] & 0xffffu));
+        lac_half_multiply<0>(sums, even, v, round, mask, table, x);
+        if (i > pair && lane == 0) lac_barrier_arrive(empty + 8 * before.slot);
+        lac_half_multiply<1>(sums, odd, v, round, mask, table, x);
+        if (i > pair && threadIdx.x % 256 == 0 && i - LAC_PAIRS + LAC_STAGES < source.count) {
+            lac_barrier_wait(empty + 8 * before.slot, before.parity);
+            lac_ask(source, i - LAC_PAIRS + LAC_STAGES, before.slot, stages, full);
+        }
+        __syncwarp();
+        before = c;
+        lac_cursor_next(c, LAC_PAIRS);
+    }
+    lac_wgmma_wait<0>();
+    lac_wgmma_results(sums);
 }
 
 /* ---- sums */
@@ -217,14 +211,25 @@ __device__ __forceinline__ u32 lac_rank() { return LAC_SPLIT > 1 ? lac_cluster_r
 
 __device__ __forceinline__ void lac_meet()
 {
-    if (LAC_SPLIT > 1) lac_cluster_sync();
+    if (LAC_SPLIT > 1)
+        lac_cluster_sync();
+    else
+        __syncthreads();
 }
 
-/* partial[token][row] of every block of the cluster -> Y, in the order of k. The blocks share the outputs between them. */
+/* Four sums that block `rank` of the cluster has at `at`. */
+__device__ __forceinline__ float4 lac_sums_of(u32 at, u32 rank)
+{
+    if (LAC_SPLIT > 1) return lac_cluster_read(at, rank);
+    const uint4 v = lac_shared_load_16(at);
+    return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
+}
+
+/* partial[pair][token][row] of every block of the cluster -> Y, in a fixed order. The blocks share the outputs between them. */
 __device__ __forceinline__ void lac_reduce(const lac_gpu_call &call, const lac_few_weight &w, u32 partial)
 {
     const int tile = (int)blockIdx.x / LAC_SPLIT;
-    for (int i = (int)threadIdx.x + (int)lac_rank() * 256; i < 32 * LAC_TOKENS; i += 256 * LAC_SPLIT) {
+    for (int i = (int)threadIdx.x + (int)lac_rank() * LAC_THREADS; i < 32 * LAC_TOKENS; i += LAC_THREADS * LAC_SPLIT) {
 #if LAC_Y_TOKEN_MAJOR
         const int token = i / 32, four = i % 32;
 #else
@@ -233,14 +238,8 @@ __device__ __forceinline__ void lac_reduce(const lac_gpu_call &call, const lac_f
         const u32 at = partial + (u32)(token * LAC_SUMS + four * 4) * 4;
         float sum[4] = {};
 #pragma unroll
-        for (int r = 0; r < LAC_SPLIT; r++) {
-            float4 v;
-            if (LAC_SPLIT > 1)
-                v = lac_cluster_read(at, r);
-            else {
-                const uint4 u = lac_shared_load_16(at);
-                v = make_float4(__uint_as_float(u.x), __uint_as_float(u.y), __uint_as_float(u.z), __uint_as_float(u.w));
-            }
+        for (int r = 0; r < LAC_SPLIT * LAC_PAIRS; r++) {
+            const float4 v = lac_sums_of(at + r % LAC_PAIRS * (LAC_N * LAC_SUMS * 4), r / LAC_PAIRS);
             sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
         }
 #pragma unroll
@@ -257,59 +256,42 @@ __device__ __forceinline__ void lac_reduce(const lac_gpu_call &call, const lac_f
     }
 }
 
-__device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac_few_weight &w, int count, u32 table, u32 stages, u32 full, u32 empty)
+__device__ __forceinline__ void lac_sums_store(const float (&sums)[LAC_N / 2], u32 partial)
 {
-    float sums[LAC_N / 2] = {};
-    u32 even[8][4], odd[8][4], before = LAC_STAGES;
-    lac_ring_cursor c = {0, 0};
-    const u32 lane = threadIdx.x & 31, mine = table + (lane & 7) * 16;
-    for (int i = 1; i < count; i += 2) {
-        lac_stage_multiply(sums, even, mine, stages, full, empty, c, before);
-        lac_stage_multiply(sums, odd, mine, stages, full, empty, c, before);
-    }
-    if (count % 2) lac_stage_multiply(sums, even, mine, stages, full, empty, c, before);
-    lac_wgmma_wait<0>();
-    lac_wgmma_results(sums);
-    lac_wait_for_inputs(); /* nothing is left to wait for; but what a kernel before wrote may be read from here on: bias and C */
-    asm volatile("bar.sync 1, 256;" ::: "memory"); /* nobody reads the stages any more */
-    const u32 row = (threadIdx.x >> 5) * 16 + (lane >> 2);
+    const u32 lane = threadIdx.x & 31, row = (threadIdx.x >> 5 & 7) * 16 + (lane >> 2), first = threadIdx.x / 256 * LAC_N;
 #pragma unroll
     for (int j = 0; j < LAC_N / 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const u32 token = j * 8 + (lane & 3) * 2 + (e & 1);
-            lac_shared_store(stages + (token * LAC_SUMS + row + (e >> 1) * 8) * 4, __float_as_uint(sums[4 * j + e]));
+            const u32 token = first + j * 8 + (lane & 3) * 2 + (e & 1);
+            lac_shared_store(partial + (token * LAC_SUMS + row + (e >> 1) * 8) * 4, __float_as_uint(sums[4 * j + e]));
         }
-    asm volatile("bar.sync 1, 256;" ::: "memory");
-    lac_meet();
-    lac_reduce(call, w, stages);
-    lac_meet(); /* no block leaves while another reads its sums */
 }
 
-extern "C" __global__ void __launch_bounds__(256 + LAC_BRINGERS, 1)
+extern "C" __global__ void __launch_bounds__(LAC_THREADS, 1)
     lac_expand_few(const __grid_constant__ lac_gpu_call call, const __grid_constant__ lac_few_weight w)
 {
     extern __shared__ __align__(1024) u8 memory[];
     __shared__ __align__(8) u64 barriers[2 * LAC_STAGES];
     const u32 table = lac_shared_address(memory), stages = table + LAC_TABLE, full = lac_shared_address(barriers), empty = full + 8 * LAC_STAGES;
     const int rank = (int)lac_rank(), first = (int)((i64)w.chunks * rank / LAC_SPLIT), end = (int)((i64)w.chunks * (rank + 1) / LAC_SPLIT);
-    const u8 *weights = w.parts + (i64)(blockIdx.x / LAC_SPLIT) * w.chunks * LAC_W_STAGE;
+    const lac_source source = {w.parts + ((i64)(blockIdx.x / LAC_SPLIT) * w.chunks + first) * LAC_W_STAGE,
+                               (const u8 *)call.workspace + (i64)first * LAC_X_STAGE, end - first};
     lac_let_next_begin();
     if (threadIdx.x == 0) {
-        for (int i = 0; i < LAC_STAGES; i++) lac_barrier_init(full + 8 * i, LAC_UNITS * LAC_BRINGERS / 32 + 1), lac_barrier_init(empty + 8 * i, 8);
+        for (int i = 0; i < LAC_STAGES; i++) lac_barrier_init(full + 8 * i, 1), lac_barrier_init(empty + 8 * i, 8);
         lac_barrier_init_fence();
+        lac_ask_for_first_weights(source, stages, full);
     }
+    lac_table_make(table, threadIdx.x, LAC_THREADS);
+    lac_wait_for_inputs();
+    if (threadIdx.x == 0) lac_ask_for_first_inputs(source, stages, full);
     __syncthreads();
-    if (threadIdx.x >= 256) {
-        if (LAC_N > 64) lac_registers_fewer<120>();
-        lac_bring(call, weights, first, end - first, stages, full, empty);
-        __syncwarp();
-        lac_meet();
-        lac_meet();
-    } else {
-        if (LAC_N > 64) lac_registers_more<192>();
-        lac_table_make(table, threadIdx.x, 256);
-        asm volatile("bar.sync 1, 256;" ::: "memory");
-        lac_multiply(call, w, end - first, table, stages, full, empty);
-    }
+    float sums[LAC_N / 2] = {};
+    lac_multiply(sums, source, table + (threadIdx.x & 7) * 16, stages, full, empty);
+    __syncthreads(); /* nobody reads the stages any more */
+    lac_sums_store(sums, stages);
+    lac_meet();
+    lac_reduce(call, w, stages);
+    if (LAC_SPLIT > 1) lac_meet(); /* no block leaves while another reads its sums */
 }

@@ -63,8 +63,8 @@ __device__ __forceinline__ void lac_table_make(u32 table, int thread, int count)
     }
 }
 
-/* `v`: up to four words in the order in which a byte takes them; words past LAC_WORDS are zeros. */
-template <int back> __device__ __forceinline__ void lac_spread_byte(u32 (&out)[16], int pair, u32 q0, u32 q1, u32 q2, u32 q3, u32 entry)
+/* Four pairs from `pair` on out of a queue of words, in the order in which the byte takes them; words past LAC_WORDS are zeros. */
+template <int back> __device__ __forceinline__ void lac_spread_byte(u32 (&out)[8], int pair, u32 q0, u32 q1, u32 q2, u32 q3, u32 entry)
 {
     const uint4 e = lac_shared_load_16(entry);
     const u32 word[4] = {e.x, e.y, e.z, e.w};
@@ -97,18 +97,15 @@ __device__ __forceinline__ void lac_move_round(u32 (&to)[4], const u32 (&v)[4], 
     }
 }
 
-/* `table`: that of this lane's copy. */
-__device__ __forceinline__ void lac_spread_32(u32 (&out)[16], const u32 (&v)[4], u32 mask, u32 table)
+/* Half of the 32 inputs, `half` 0 or 1. `r`: the values moved round by what bytes 0 and 1 have; `table`: that of this lane's copy. */
+template <int half> __device__ __forceinline__ void lac_spread_16(u32 (&out)[8], const u32 (&v)[4], const u32 (&r)[4], u32 mask, u32 table)
 {
     constexpr int last = LAC_WORDS - 1;
-    u32 r[4];
-    lac_move_round(r, v, (u32)__popc(mask & 0xffffu));
-#define LAC_DOWN(x) x[last], last > 0 ? x[last > 0 ? last - 1 : 0] : 0, last > 1 ? x[last > 1 ? last - 2 : 0] : 0, last > 2 ? x[0] : 0
-    lac_spread_byte<0>(out, 0, v[0], v[1], v[2], v[3], table + (mask << 7 & 0x7f80u));
-    lac_spread_byte<1>(out, 4, LAC_DOWN(r), table + LAC_TABLE_SIDE + (mask >> 1 & 0x7f80u));
-    lac_spread_byte<0>(out, 8, r[0], r[1], r[2], r[3], table + (mask >> 9 & 0x7f80u));
-    lac_spread_byte<1>(out, 12, LAC_DOWN(v), table + LAC_TABLE_SIDE + (mask >> 17 & 0x7f80u));
-#undef LAC_DOWN
+    const u32(&front)[4] = half ? r : v, (&back)[4] = half ? v : r;
+    const u32 b0 = back[last], b1 = last > 0 ? back[last > 0 ? last - 1 : 0] : 0, b2 = last > 1 ? back[last > 1 ? last - 2 : 0] : 0,
+              b3 = last > 2 ? back[0] : 0;
+    lac_spread_byte<0>(out, 0, front[0], front[1], front[2], front[3], table + ((half ? mask >> 9 : mask << 7) & 0x7f80u));
+    lac_spread_byte<1>(out, 4, b0, b1, b2, b3, table + LAC_TABLE_SIDE + (mask >> (half ? 17 : 1) & 0x7f80u));
 }
 
 #endif
