@@ -11,15 +11,9 @@
 #include "cuda/kernels/expand_few_arguments.h"
 #include "format/weight.h"
 
-enum {
-    TABLE_BYTES = 65536,
-    BARRIER_BYTES = 1024,
-    MOST_STAGES = 8,
-    MOST_SPLIT = 8,
-    MOST_WORDS = 4,
-    SUM_STRIDE = 132,
-    THREADS = 384
-};
+enum { TABLE_BYTES = 65536, BARRIER_BYTES = 1024, MOST_STAGES = 8, LEAST_STAGES = 3, MOST_SPLIT = 8, MOST_WORDS = 4 };
+enum { SUM_STRIDE = 132, GROUP_THREADS = 128, TURN_THREADS = 128 };
+enum { PRODUCT, TURN, PROGRAMS }; /* the order of the requests */
 
 typedef struct few_state {
     const lac_device *device; /* the plan holds it */
