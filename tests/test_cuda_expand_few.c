@@ -20,21 +20,11 @@ static uint32_t permute(uint32_t low, uint32_t high, uint32_t selector)
     return result;
 }
 
-static uint32_t move_on(uint32_t low, uint32_t high, uint32_t bits)
-{
-    return (uint32_t)(((uint64_t)high << 32 | low) >> (bits < 32 ? bits : 32));
-}
-
-static uint32_t move_back(uint32_t low, uint32_t high, uint32_t bits)
-{
-    return (uint32_t)(((uint64_t)high << 32 | low) << (bits < 32 ? bits : 32) >> 32);
-}
-
 static uint32_t table_word(uint32_t byte, int pair, bool back)
 {
-    uint32_t code = byte >> 2 * pair & 3, first = back ? 0x32 : 0x10;
+    uint32_t code = byte >> 2 * pair & 3, count = (code & 1) + (code >> 1), first = back ? 0x32 : 0x10;
     uint32_t selector = code == 0 ? 0x4444 : code == 1 ? 0x4400 | first : code == 2 ? first << 8 | 0x44 : 0x3210;
-    return selector | (code == 0 ? 0u : code == 3 ? 32u : 16u) << 16;
+    return selector | (back ? 0x7654 - 0x2222 * count : 0x3210 + 0x2222 * count) << 16;
 }
 
 /* The four pairs of a byte out of a queue of words, in the order in which it takes them. */
@@ -42,10 +32,9 @@ static void spread_byte(uint32_t out[4], const uint32_t queue[4], uint32_t byte,
 {
     uint32_t q[4] = {queue[0], queue[1], queue[2], queue[3]};
     for (int p = 0; p < 4; p++) {
-        uint32_t word = table_word(byte, back ? 3 - p : p, back), bits = word >> 16;
+        uint32_t word = table_word(byte, back ? 3 - p : p, back), move = permute(word, 0, 0x4432);
         out[back ? 3 - p : p] = permute(q[0], 0, word);
-        for (int i = 0; i + 1 < 4 - p && i < 3; i++)
-            q[i] = back ? move_back(q[i + 1], q[i], bits) : move_on(q[i], q[i + 1], bits);
+        for (int i = 0; i < 3 - p; i++) q[i] = back ? permute(q[i + 1], q[i], move) : permute(q[i], q[i + 1], move);
     }
 }
 
@@ -53,11 +42,12 @@ static void move_round(uint32_t to[4], const uint32_t v[4], int words, int count
 {
     bool far = words == 4 && count >= 4;
     uint32_t w[4];
-    int bits = count * 16 - (far ? 64 : 0);
+    int left = count - (far ? 4 : 0);
     for (int i = 0; i < 4; i++) to[i] = w[i] = far ? v[i ^ 2] : v[i];
     for (int stage = 1; stage <= (words == 4 ? 2 : words); stage++) {
-        for (int i = 0; i < words; i++) to[i] = move_on(to[i], w[(i + stage) % words], (uint32_t)bits);
-        bits = bits > 32 ? bits - 32 : 0;
+        uint32_t move = 0x3210 + 0x2222 * (uint32_t)(left < 2 ? left : 2);
+        for (int i = 0; i < words; i++) to[i] = permute(to[i], w[(i + stage) % words], move);
+        left = left > 2 ? left - 2 : 0;
     }
 }
 

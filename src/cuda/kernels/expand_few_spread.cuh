@@ -11,7 +11,9 @@
  * queue moves on by 0, 16 or 32 bits. A table in shared memory tells both for the four pairs of a byte:
  *
  *   [from front, from back][byte][8 copies, one for each lane of eight, so that no two read the same banks][pair in its turn]
- *   word of a pair: selector of the permutation, bits to move by << 16 */
+ *   word of a pair: selector of the permutation that puts it, selector of the one that moves the queue << 16
+ *
+ * Everything is a byte permutation: funnel shifts by a register seemed to take twice as long on an H200. */
 #ifndef LAC_CUDA_KERNELS_EXPAND_FEW_SPREAD_CUH
 #define LAC_CUDA_KERNELS_EXPAND_FEW_SPREAD_CUH
 
@@ -28,38 +30,26 @@ __device__ __forceinline__ u32 lac_permute(u32 low, u32 high, u32 selector)
     return r;
 }
 
-/* The low word of high:low >> bits, and the high word of high:low << bits; more than 32 bits are 32. */
-__device__ __forceinline__ u32 lac_move_on(u32 low, u32 high, u32 bits)
-{
-    u32 r;
-    asm("shf.r.clamp.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(bits));
-    return r;
-}
-
-__device__ __forceinline__ u32 lac_move_back(u32 low, u32 high, u32 bits)
-{
-    u32 r;
-    asm("shf.l.clamp.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(bits));
-    return r;
-}
-
-/* What the table has for `pair` of `byte`. A single value stands in the low half of the first word, from the back in the high one. */
+/* What the table has for `pair` of `byte`. A single value stands in the low half of the first word, from the back in the high one. The queue moves by
+ * as many values as the pair has: to the front out of (word, next), to the back out of (word before, word). */
 __device__ __forceinline__ u32 lac_table_word(u32 byte, int pair, int back)
 {
-    const u32 code = byte >> 2 * pair & 3u;
+    const u32 code = byte >> 2 * pair & 3u, count = (code & 1u) + (code >> 1);
     const u32 first = back ? 0x32u : 0x10u, selector = code == 0 ? 0x4444u : code == 1 ? 0x4400u | first : code == 2 ? first << 8 | 0x44u : 0x3210u;
-    return selector | (code == 0 ? 0u : code == 3 ? 32u : 16u) << 16;
+    return selector | (back ? 0x7654u - 0x2222u * count : 0x3210u + 0x2222u * count) << 16;
 }
 
-/* All threads of the block, `count` of them. */
+/* All threads of the block, `count` of them: each entry is made once. */
 __device__ __forceinline__ void lac_table_make(u32 table, int thread, int count)
 {
-    for (int i = thread; i < 512 * 8; i += count) {
-        const int back = i >> 11, byte = i >> 3 & 255;
+    for (int i = thread; i < 512; i += count) {
+        const int back = i >> 8, byte = i & 255;
         u32 word[4];
 #pragma unroll
         for (int p = 0; p < 4; p++) word[p] = lac_table_word((u32)byte, back ? 3 - p : p, back);
-        lac_shared_store_16(table + i * 16, make_uint4(word[0], word[1], word[2], word[3]));
+#pragma unroll
+        for (int copy = 0; copy < 8; copy++) /* lanes begin with different copies, that is, banks */
+            lac_shared_store_16(table + i * 128 + ((copy + thread) & 7) * 16, make_uint4(word[0], word[1], word[2], word[3]));
     }
 }
 
@@ -72,10 +62,10 @@ template <int back> __device__ __forceinline__ void lac_spread_byte(u32 (&out)[8
     for (int p = 0; p < 4; p++) {
         out[pair + (back ? 3 - p : p)] = lac_permute(q0, 0, word[p]);
         if (p == 3) break;
-        const u32 bits = word[p] >> 16;
-        q0 = back ? lac_move_back(q1, q0, bits) : lac_move_on(q0, q1, bits);
-        if (p < 2) q1 = back ? lac_move_back(q2, q1, bits) : lac_move_on(q1, q2, bits);
-        if (p < 1) q2 = back ? lac_move_back(q3, q2, bits) : lac_move_on(q2, q3, bits);
+        const u32 move = lac_permute(word[p], 0, 0x4432);
+        q0 = back ? lac_permute(q1, q0, move) : lac_permute(q0, q1, move);
+        if (p < 2) q1 = back ? lac_permute(q2, q1, move) : lac_permute(q1, q2, move);
+        if (p < 1) q2 = back ? lac_permute(q3, q2, move) : lac_permute(q2, q3, move);
     }
 }
 
@@ -86,14 +76,15 @@ __device__ __forceinline__ void lac_move_round(u32 (&to)[4], const u32 (&v)[4], 
     const bool far = LAC_WORDS == 4 && count >= 4;
 #pragma unroll
     for (int i = 0; i < 4; i++) w[i] = LAC_WORDS == 4 ? (far ? v[i ^ 2] : v[i]) : v[i];
-    int bits = (int)count * 16 - (far ? 64 : 0);
+    int left = (int)count - (far ? 4 : 0);
 #pragma unroll
     for (int i = 0; i < 4; i++) to[i] = w[i];
 #pragma unroll
-    for (int stage = 1; stage <= (LAC_WORDS == 4 ? 2 : LAC_WORDS); stage++) {
+    for (int stage = 1; stage <= (LAC_WORDS == 4 ? 2 : LAC_WORDS); stage++) { /* by two values at most */
+        const u32 move = 0x3210u + 0x2222u * (u32)min(left, 2);
 #pragma unroll
-        for (int i = 0; i < LAC_WORDS; i++) to[i] = lac_move_on(to[i], w[(i + stage) % LAC_WORDS], (u32)bits);
-        bits = max(bits - 32, 0);
+        for (int i = 0; i < LAC_WORDS; i++) to[i] = lac_permute(to[i], w[(i + stage) % LAC_WORDS], move);
+        left = max(left - 2, 0);
     }
 }
 
