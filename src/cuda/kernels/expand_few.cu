@@ -179,7 +179,8 @@ __device__ __forceinline__ void lac_half_multiply(float (&sums)[LAC_N / 2], u32 
 __device__ __forceinline__ void lac_multiply(float (&sums)[LAC_N / 2], const lac_source &source, u32 table, u32 stages, u32 full, u32 empty)
 {
     const u32 lane = threadIdx.x & 31, part = LAC_X_STAGE + (threadIdx.x >> 5 & 7) * (LAC_LANE_WORDS * 128);
-    const int pair = (int)threadIdx.x / 256;
+    /* A shuffle tells the compiler that all lanes have the same: descriptors of stages are then uniform, and products follow each other at once. */
+    const int pair = LAC_PAIRS > 1 ? __shfl_sync(0xffffffffu, (int)threadIdx.x / 256, 0) : 0;
     u32 even[4][4], odd[4][4];
     lac_ring_cursor c = {(u32)pair, 0}, before = c;
     for (int i = pair; i < source.count; i += LAC_PAIRS) {
