@@ -24,30 +24,46 @@ typedef struct few_state {
 
 /* ---- shape and cost */
 
-/* As fitted on an H200: instructions to spread 32 inputs of a row, of which most take two clocks; a block's start and end. */
-static const double SPREAD_INSTRUCTIONS = 170.0, BLOCK_SECONDS = 3.0e-6, SPLIT_SECONDS = 0.3e-6;
+/* As fitted on an H200 with four words: both launches; a wave's table, first stages and sums; a chunk's spreading and, for each token, its products,
+ * which do not hide behind it; both longer by up to a half when all multiprocessors are busy. */
+static const double CALL_SECONDS = 3.0e-6, WAVE_SECONDS = 3.0e-6, SPREAD_SECONDS = 0.328e-6, TOKEN_SECONDS = 2.7e-9,
+                    CROWD = 0.5;
+static const double SPREAD_INSTRUCTIONS = 280.0; /* of a warp in a chunk, the rest of the loop among them */
+
+/* The blocks of more than two of a cluster find room on nine tenths of the multiprocessors: see docs/kernels/spmv.md. */
+static double blocks_at_once(const lac_gpu_rates *rates, const lac_few_shape *s)
+{
+    double all = rates->multiprocessors;
+    return s->split > 2 ? fmax(1.0, floor(0.9 * all / s->split)) * s->split : all;
+}
+
+static double fitted_seconds(const lac_gpu_rates *rates, const lac_few_shape *s)
+{
+    double blocks = (double)s->tiles * s->split, at_once = blocks_at_once(rates, s), waves = ceil(blocks / at_once);
+    double busy = fmin(blocks, at_once) / rates->multiprocessors, chunks = ceil((double)s->chunks / s->split);
+    double chunk = (SPREAD_SECONDS + TOKEN_SECONDS * s->width) * (1.0 + CROWD * busy);
+    return CALL_SECONDS + waves * (WAVE_SECONDS + chunks * chunk);
+}
 
 static lac_cost cost_of(const lac_problem *problem, const lac_few_shape *s)
 {
     const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
     const lac_plan_options *o = &problem->options;
     double m = (double)problem->m, k = (double)problem->weight->k_in, n = (double)problem->weight->n_out;
-    double chunks = (double)s->tiles * (double)s->chunks, blocks = (double)s->tiles * s->split;
-    double w_bytes = chunks * lac_few_chunk_bytes(s), x_chunk = s->width * LAC_FEW_INPUTS * 2.0;
-    double sums = (double)s->tiles * LAC_FEW_ROWS * m * 4.0 * s->split;
-    double at_once = s->split > 2 ? floor(0.9 * rates->multiprocessors / s->split) * s->split : rates->multiprocessors;
-    double waves = ceil(blocks / at_once);
-    lac_gpu_work work = {.memory_bytes =
-                             w_bytes + m * k * 2.0 + m * n * (double)lac_dtype_size(o->y_dtype) * (o->has_residual ? 2 : 1),
+    double chunks = (double)s->tiles * (double)s->chunks, w_bytes = chunks * lac_few_chunk_bytes(s);
+    double x_chunk = s->width * LAC_FEW_INPUTS * 2.0, sums = (double)s->tiles * LAC_FEW_ROWS * m * 4.0 * s->split;
+    double y_bytes = m * n * (double)lac_dtype_size(o->y_dtype) * (o->has_residual ? 2 : 1);
+    lac_gpu_work work = {.memory_bytes = w_bytes + m * k * 2.0 + y_bytes,
                          .l2_bytes = w_bytes + chunks * x_chunk,
                          .shared_bytes = 2.0 * w_bytes + chunks * (3.0 * x_chunk + LAC_FEW_ROWS * 4 * 64.0) + 2.0 * sums,
-                         .instructions = chunks * (LAC_FEW_ROWS * 4 / 32 * SPREAD_INSTRUCTIONS + 200.0),
+                         .instructions = chunks * LAC_FEW_WARPS * SPREAD_INSTRUCTIONS,
                          .mma_flops = chunks * 2.0 * LAC_FEW_ROWS * LAC_FEW_INPUTS * s->width,
-                         .blocks = blocks,
-                         .blocks_at_once = at_once,
-                         .fill_seconds = waves * (BLOCK_SECONDS + s->split * SPLIT_SECONDS),
+                         .blocks = (double)s->tiles * s->split,
+                         .blocks_at_once = blocks_at_once(rates, s),
                          .launches = 2,
                          .early = 2};
+    /* What the levels do not explain is latency. */
+    work.fill_seconds = fmax(0.0, fitted_seconds(rates, s) - lac_model_gpu_cost(rates, &work).seconds);
     return lac_model_gpu_cost(rates, &work);
 }
 
