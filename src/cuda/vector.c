@@ -130,6 +130,9 @@ static bool starts_early(const lac_problem *problem) { return lac_cuda_target_of
 /* What spreading for more than 8 tokens took beyond the counts on an H200: 8 us (8192 x 8192) and 12 us (4096 x 4096). */
 static const double SPREAD_MORE_SECONDS = 10e-6;
 
+/* And 2 of 4 without spreading, for which two tiles of tokens wait on x: 7 us (4096 x 4096), 6 us (11008 x 4096), 1 us (8192 x 8192). */
+static const double DIRECT_MORE_SECONDS = 5e-6;
+
 /* One token, fitted on an H200: of the instructions that could be issued, those that are; what a cluster takes beside its blocks. */
 static const double ONE_EFFICIENCY = 0.85, CLUSTER_SECONDS = 0.7e-6;
 
@@ -168,7 +171,9 @@ lac_cost lac_cuda_vector_cost(const lac_problem *problem)
                          .mma_flops =
                              s.mma ? tiles * 2.0 * 32 * 16 * s.unit_groups * s.group_inputs / 4 * ((s.tokens + 7) / 8) * 8 : 0,
                          .fill_seconds = x_copies / rates->l2 + /* products wait for x */
-                                         (s.mma && !s.direct && s.tokens > 8 ? SPREAD_MORE_SECONDS : 0.0),
+                                         (!s.mma || s.tokens <= 8 ? 0.0
+                                          : s.direct              ? DIRECT_MORE_SECONDS
+                                                                  : SPREAD_MORE_SECONDS),
                          .launches = 1,
                          .early = starts_early(problem)};
     count_blocks(problem, &s, &work);
