@@ -248,7 +248,9 @@ class Bench(Case):
         rows = self.rows("8,64,64", "-p", "2:4", "--peer", PEER_FAULTY, "--progress", "never", FAULTY_PEER="unable")
         self.assertEqual(len(rows), 1)
         _, error = self.bench("8,64,64", "-p", "2:4", "--peer", PEER_FAULTY, status=3, FAULTY_PEER="unprepared")
-        self.assertIn("prepare failed", error)
+        self.assertIn("left out: peer:faulty: prepare failed", error)
+        rows = self.rows("8,64,64", "4,64,64", "-p", "2:4", "--peer", PEER_FAULTY, status=3, FAULTY_PEER="unprepared")
+        self.assertEqual([row["m"] for row in rows], ["8", "4"])  # what is ours is timed
         _, error = self.bench("8,64,64", "-p", "2:4", "--peer", PEER_FAULTY, status=3, FAULTY_PEER="old")
         self.assertIn("version 2 of peer.h", error)
         _, error = self.bench("8,64,64", "--peer", "missing.so", status=3)
