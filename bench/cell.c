@@ -91,9 +91,9 @@ static bench_status add_peer(cell *all, const bench_peer *peer)
     else if (status == LAC_STATUS_UNSUPPORTED)
         bench_say(all->session, "%s: left out: peer:%s cannot do it", all->what, peer->name);
     else {
-        /* The others are timed all the same; the exit status tells at the end. */
+        /* Like one whose result is wrong: the others are timed all the same, and the exit status tells at the end. */
         bench_say(all->session, "%s: left out: peer:%s: prepare failed", all->what, peer->name);
-        all->session->failed_peers++;
+        all->session->wrong++;
     }
     return BENCH_OK;
 }

@@ -70,7 +70,6 @@ typedef struct bench_session {
     uint64_t cells_done, cells_total;
     int wrong;            /* how many contenders were refused */
     int rows;             /* how many were reported           */
-    int failed_peers;     /* how often one could not prepare  */
     double timed_seconds; /* spent in bench_time                          */
     double timed_until;   /* when the last of that ended, in bench_seconds; 0: never */
     int64_t preempted;    /* how often a thread lost its core in that time */
