@@ -188,19 +188,21 @@ static lac_cost cost_of(const lac_problem *problem, const lac_pick_shape *s)
     bool turns = o->x_layout == LAC_LAYOUT_TOKEN_MAJOR || problem->m % 8 || problem->weight->k_in % LAC_PICK_EIGHTH;
     double turned = turns ? 2.0 * (double)lac_pick_turned_bytes(problem) : 0.0;
     double waves = ceil(tiles * s->parts / rates->multiprocessors);
-    lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
-                         .l2_bytes = COPY_ENGINE * (x_copies + w_copies),
-                         .shared_bytes = x_copies + w_copies +
-                                         pairs * (fragments * (conflicts(problem->weight, s) + 1.0 / 16.0) +
-                                                  2.0 * s->steps * (double)lac_pick_matrix_bytes(s)),
-                         .instructions = pairs * 4 * (lac_pick_loads(s) * 13.0 + 2.0 * s->steps * 4.0),
-                         /* The tensor cores take as long for 16 outputs as for 24 (A from registers). */
-                         .mma_flops = pairs * 2.0 * s->steps * 2 * 64 * LAC_PICK_SLOTS * (s->width < 24 ? 1.5 : 1.0) * s->width,
-                         .blocks = tiles * s->parts,
-                         .blocks_at_once = rates->multiprocessors,
-                         .fill_seconds = turned / rates->memory + waves * TILE_SECONDS + FILL_SECONDS,
-                         .efficiency = EFFICIENCY * (lac_pick_sets(s) == 1 ? SAME_CHUNKS : 1.0),
-                         .launches = 1 + turns + (s->parts > 1)};
+    lac_gpu_work work = {
+        .memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1),
+        .l2_bytes = COPY_ENGINE * (x_copies + w_copies),
+        .shared_bytes = x_copies + w_copies +
+                        pairs * (fragments * (conflicts(problem->weight, s) + 1.0 / 16.0) +
+                                 2.0 * s->steps * (double)lac_pick_matrix_bytes(s)),
+        .instructions = pairs * 4 * (lac_pick_loads(s) * 13.0 + 2.0 * s->steps * 4.0),
+        /* The tensor cores take as long for 16 outputs as for 24 (A from registers). */
+        .mma_flops = pairs * 2.0 * s->steps * 2 * 64 * LAC_PICK_SLOTS * (s->width < 24 ? 1.5 : 1.0) * s->width,
+        .blocks = tiles * s->parts,
+        .blocks_at_once = rates->multiprocessors,
+        /* Sums of parts are written when products are over, and read by the kernel after it: nothing hides them. */
+        .fill_seconds = (turned + 2 * partial) / rates->memory + waves * TILE_SECONDS + FILL_SECONDS,
+        .efficiency = EFFICIENCY * (lac_pick_sets(s) == 1 ? SAME_CHUNKS : 1.0),
+        .launches = 1 + turns + (s->parts > 1)};
     return lac_model_gpu_cost(rates, &work);
 }
 
