@@ -3,6 +3,7 @@
  * places of wgmma.sp are checked against golden vectors that came from the GPU itself. */
 #include "format_case.h"
 
+#include "cuda/gather_join.h"
 #include "cuda/gather_tile.h"
 #include "cuda/runtime.h"
 #include "cuda/state.h"
@@ -101,7 +102,7 @@ static void values_are_swizzled(void **state)
         }
 }
 
-enum { PAIRS = 3, JOINED, EVERY, SHORT, STREAMED_VNM, FEW, REACHED }; /* beside the kinds */
+enum { PAIRS = 3, JOINED, EVERY, SHORT, STREAMED_VNM, FEW, FOURS, REACHED }; /* beside the kinds */
 
 typedef struct reader {
     const lac_gather_shape *shape;
@@ -225,6 +226,17 @@ static void check_case(lac_device *target, const lac_weight *w, int64_t m, lac_g
     shape.joined = true;
     shape.height = w->geometry.n;
     shape.groups = 1;
+    if (kind == LAC_GATHER_SPARSE && shape.tile_outputs / w->geometry.unit_n < LAC_GATHER_MOST_JOINED &&
+        w->pattern.family != LAC_FAMILY_VNM) {
+        for (int holes = 0; holes < 2; holes++) { /* slots without a row read one all the same, or none */
+            shape.tile_outputs = holes ? 64 : 128;
+            shape.tile_tokens = holes ? 512 : 256;
+            assert_int_equal(lac_gather_has_holes(&shape), holes);
+            if (!lac_gather_shape_complete(&problem, &shape)) continue;
+            check_shape(target, w, shape);
+            reached[FOURS]++;
+        }
+    }
     for (int every = 0; every < 2 && kind == LAC_GATHER_DENSE; every++) {
         shape.every = every;
         if (!lac_gather_shape_complete(&problem, &shape)) continue;
@@ -269,9 +281,9 @@ static void stages_hold_the_weight(void **state)
     }
     lac_device_close(target);
     print_message("gathered dense %d (%d in pairs), gathered sparse %d, streamed %d (%d V:N:M), joined %d and %d of all rows, "
-                  "stages of the other length %d, few tokens %d\n",
+                  "stages of the other length %d, few tokens %d, in fours %d\n",
                   reached[0], reached[PAIRS], reached[1], reached[2], reached[STREAMED_VNM], reached[JOINED], reached[EVERY],
-                  reached[SHORT], reached[FEW]);
+                  reached[SHORT], reached[FEW], reached[FOURS]);
     for (int i = 0; i < REACHED; i++) assert_true(reached[i] >= 20);
 }
 
@@ -359,10 +371,57 @@ static void padding_is_spread(void **state)
     lac_device_close(target);
 }
 
+/* Row groups that choose n of every m columns, each by itself. No row group has three columns of a four, every column that is read stands
+ * once, and the fours are about as few as there can be. */
+static void columns_come_in_fours(void **state)
+{
+    enum { K = 1024 };
+    static const struct {
+        int groups, n, m;
+        double most; /* of the least number of places */
+    } cases[] = {{2, 16, 32, 1.0}, {2, 8, 32, 1.0},   {2, 3, 7, 1.02},  {4, 16, 32, 1.05},
+                 {4, 8, 32, 1.05}, {16, 1, 16, 1.05}, {64, 1, 32, 1.05}};
+    static uint64_t readers[K];
+    static int32_t columns[4 * K];
+    case_rng rng = {SEED};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int groups = cases[i].groups, n = cases[i].n, m = cases[i].m, kept = 0, read = 0, reads[64] = {0};
+        memset(readers, 0, sizeof readers);
+        for (int g = 0; g < groups; g++)
+            for (int begin = 0; begin + m <= K; begin += m)
+                for (int left = n, c = 0; c < m; c++)
+                    if ((int)case_below(&rng, m - c) < left) readers[begin + c] |= UINT64_C(1) << g, left--, reads[g]++;
+        for (int c = 0; c < K; c++) read += readers[c] != 0;
+        for (int g = 0; g < groups; g++) kept = reads[g] > kept ? reads[g] : kept;
+        int64_t count = lac_gather_join(readers, K, columns);
+        assert_int_equal(count % 4, 0);
+        int times[K] = {0}, placed = 0;
+        for (int64_t at = 0; at < count; at += 4)
+            for (int g = 0; g < groups; g++) {
+                int own = 0;
+                for (int j = 0; j < 4; j++) own += columns[at + j] >= 0 && readers[columns[at + j]] >> g & 1;
+                assert_true(own <= 2);
+            }
+        for (int64_t at = 0; at < count; at++) {
+            if (columns[at] < 0) continue;
+            assert_in_range(columns[at], 0, K - 1);
+            assert_int_equal(times[columns[at]]++, 0);
+            assert_true(readers[columns[at]] != 0);
+            placed++;
+        }
+        assert_int_equal(placed, read);
+        double least = 2.0 * kept > read ? 2.0 * kept : read;
+        print_message("%d row groups of %d:%d: %d places where %.0f are the least\n", groups, n, m, (int)count, least);
+        assert_true((double)count <= cases[i].most * least + 8.0);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(places_are_those_of_the_gpu), cmocka_unit_test(values_are_swizzled),
-                                       cmocka_unit_test(stages_hold_the_weight), cmocka_unit_test(another_order_is_gathered),
-                                       cmocka_unit_test(padding_is_spread)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(places_are_those_of_the_gpu), cmocka_unit_test(values_are_swizzled),
+        cmocka_unit_test(stages_hold_the_weight),      cmocka_unit_test(another_order_is_gathered),
+        cmocka_unit_test(padding_is_spread),           cmocka_unit_test(columns_come_in_fours)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,6 +109,7 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_PARTS", parts_of(s, program));
     if (program <= STREAM && !s->boxes) lac_cuda_request_define(request, "LAC_MEETS", meets_in(s, program));
     lac_cuda_request_define(request, "LAC_PAIRED", s->paired);
+    if (program == GATHER && lac_gather_has_holes(s)) lac_cuda_request_define(request, "LAC_HOLES", 1);
     lac_cuda_request_define(request, "LAC_STORES_Y", stores_y(s));
     lac_cuda_request_define(request, "LAC_STAGING_PIECES", s->staging);
 }
@@ -244,8 +245,8 @@ void lac_cuda_gather_release(void *opaque)
 static int band_of(const lac_gather_shape *s, bool streams)
 {
     int64_t wide = streams && s->kind == LAC_GATHER_STREAM ? s->cluster : 1, tiles = s->output_tiles / wide;
-    double bytes = (double)s->most_stages * lac_gather_w_stage(s) * (double)wide,
-           most = BAND_BYTES / (bytes > 0.0 ? bytes : 1.0);
+    double stages = lac_gather_in_fours(s) ? s->usual_stages : (double)s->most_stages;
+    double bytes = stages * lac_gather_w_stage(s) * (double)wide, most = BAND_BYTES / (bytes > 0.0 ? bytes : 1.0);
     return (int)(most < 1.0 ? 1 : most < (double)tiles ? (int64_t)most : tiles);
 }
 

@@ -5,12 +5,14 @@
 
 #include "core/arithmetic.h"
 #include "core/dtype.h"
+#include "cuda/gather_join.h"
 #include "format/weight.h"
 
 enum {
     MOST_STAGES = 12,
     MOST_PARTS = 8,
     LEAST_HEIGHT = 16,
+    LEAST_JOINED = 4,
     BARRIER_BYTES = 1024,
     RESERVED_BYTES = 1024,
     LEAST_BESIDE = 4,
@@ -47,6 +49,9 @@ static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.15, MEET_EFFICIE
 
 /* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
 static const double JOINED_SHARE = 0.74;
+
+/* And where they are joined in fours: a tile of 128 x 256, and those of fewer tokens. */
+static const double WIDE_FOURS_SHARE = 1.06, FEW_FOURS_SHARE = 0.96;
 
 /* The clock falls under long work: by so much at most. */
 static const double HOT_SHARE = 0.2;
@@ -85,10 +90,16 @@ static bool takes(const lac_weight *w, lac_gather_kind kind)
     return !element && halves == (kind == LAC_GATHER_SPARSE) && g->unit_n >= LEAST_HEIGHT;
 }
 
-/* Whether a tile may have what many row groups select, each output with zeros where only the others do. */
+/* Whether a tile may have what many row groups select: dense, each output with zeros where only the others do; sparse, each row group
+ * with at most two columns of every four. */
 static bool joins(const lac_weight *w, lac_gather_kind kind)
 {
-    return kind == LAC_GATHER_DENSE && w->geometry.unit_n < LEAST_ALONE && w->geometry.k > 0;
+    const lac_geometry *g = &w->geometry;
+    bool low = g->unit_n < LEAST_ALONE && g->k > 0;
+    if (kind == LAC_GATHER_SPARSE)
+        return low && g->unit_n >= LEAST_JOINED && w->pattern.family != LAC_FAMILY_ELEMENT &&
+               w->pattern.family != LAC_FAMILY_VNM;
+    return low && kind == LAC_GATHER_DENSE;
 }
 
 /* Whether the rows of X of every stage are neighbours, the first a multiple of how many they are. */
@@ -109,13 +120,14 @@ static int64_t rows_of(const lac_weight *w, lac_gather_kind kind)
 /* Of all inputs, from how many on a copy of W is taken for a dense one. */
 static const double NEARLY_ALL = 0.9;
 
-/* Rows of X that a joined tile reads, as many as independent choices have. */
+/* Rows of X that a joined tile reads, or its slots where some are empty: as many as independent choices have. */
 static double joined_rows(const lac_weight *w, const lac_gather_shape *s)
 {
     const lac_geometry *g = &w->geometry;
     bool element = w->pattern.family == LAC_FAMILY_ELEMENT;
     double one = element ? (double)(g->selected * g->unit_k) : (double)rows_of(w, s->kind), k = (double)g->k;
     double units = (double)lac_ceil_divide(s->tile_outputs, g->unit_n);
+    if (s->kind == LAC_GATHER_SPARSE) return lac_gather_joined_places(units, one, k);
     return s->every ? k : k * (1.0 - pow(fmax(0.0, 1.0 - one / k), units));
 }
 
@@ -146,7 +158,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     /* Of a pair, each warpgroup multiplies its own row group's stages only, and only their W comes. */
     double own = s->paired ? (double)rows_of(problem->weight, s->kind) / s->rows / s->usual_stages : 1.0;
     bool engine = lac_gather_by_engine(problem, s), streams = engine && !s->boxes, sparse = lac_gather_is_sparse(s);
-    double pulled = stages * (lac_gather_x_stage(s) / (streams ? (double)s->cluster : 1.0) +
+    double pulled = stages * (s->filled * lac_gather_x_stage(s) / (streams ? (double)s->cluster : 1.0) +
                               own * lac_gather_w_stage(s) / (streams ? 1.0 : (double)s->cluster));
     /* Rows of X that no row group selects are not read. */
     double k = (double)problem->weight->geometry.k,
@@ -180,7 +192,9 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                         : few && stream    ? FEW_EFFICIENCY
                         : engine           ? s->boxes ? BOX_EFFICIENCY : STREAM_EFFICIENCY
                                            : s->efficiency;
-    if (s->joined && !engine) efficiency *= JOINED_SHARE;
+    if (s->joined && !engine && !sparse) efficiency *= JOINED_SHARE;
+    if (lac_gather_in_fours(s))
+        efficiency *= s->tile_tokens < 256 ? FEW_FOURS_SHARE : s->tile_outputs > 64 ? WIDE_FOURS_SHARE : 1.0;
     if (s->few && tiles * s->parts > clusters * blocks) efficiency *= AGAIN_SHARE;
     if (!few && !s->meets) efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat((read + written) / rates->shared / efficiency);
     /* A block asks for a stage when one that it had is done with: its stages are so many round trips, one behind the other,
@@ -232,7 +246,11 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     double density = g->k > 0 ? (double)rows / (double)g->k : 0.0;
     if (s->joined && s->paired) return false;
     /* Such tiles hold W with nearly all its zeros. */
-    if (s->joined && problem->options.no_dense && joined_rows(problem->weight, s) > NEARLY_ALL * (double)g->k) return false;
+    if (s->joined && s->kind == LAC_GATHER_DENSE && problem->options.no_dense &&
+        joined_rows(problem->weight, s) > NEARLY_ALL * (double)g->k)
+        return false;
+    int64_t units = lac_ceil_divide(s->tile_outputs, g->unit_n) + 1; /* of a tile, cut anywhere */
+    if (lac_gather_in_fours(s) && (s->every || units > LAC_GATHER_MOST_JOINED)) return false;
     if (s->few && (s->kind == LAC_GATHER_STREAM || s->every || s->cluster > 1 || s->rows != 64 || problem->m > s->tile_tokens ||
                    in_boxes(problem->weight, s->rows)))
         return false;
@@ -247,10 +265,15 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     if (s->kind == LAC_GATHER_STREAM && (s->cluster > 1 || s->meets) && !lac_gather_by_engine(problem, s)) return false;
     /* Each block fetches its share of the tokens in boxes of 64 (stream_x.cuh); more bytes than a stage waits for would never do. */
     if (s->kind == LAC_GATHER_STREAM && s->tile_tokens / s->cluster < 64) return false;
-    s->most_stages = lac_ceil_divide(s->joined ? g->k : s->paired ? both : rows, s->rows);
+    int64_t places = lac_smaller(units * rows, g->k) * 4; /* of joined columns, were each in a four of its own */
+    s->most_stages = lac_ceil_divide(lac_gather_in_fours(s) ? places : s->joined ? g->k : s->paired ? both : rows, s->rows);
     s->usual_stages = s->joined   ? fmax(1.0, joined_rows(problem->weight, s) / s->rows)
                       : s->paired ? fmax(1.0, (double)g->k * density * (2.0 - density) / s->rows)
                                   : (double)s->most_stages;
+    double read =
+        s->joined ? joined_rows(problem->weight, &(lac_gather_shape){.kind = LAC_GATHER_DENSE, .tile_outputs = s->tile_outputs})
+                  : 0.0;
+    s->filled = lac_gather_has_holes(s) ? fmin(1.0, read / s->rows / s->usual_stages) : 1.0;
     s->tiles_a_group = lac_ceil_divide(s->height, s->tile_outputs);
     s->output_tiles = s->paired ? lac_ceil_divide(s->groups, 2) : s->groups * s->tiles_a_group;
     s->token_tiles = lac_ceil_divide(problem->m, s->tile_tokens);

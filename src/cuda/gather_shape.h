@@ -8,7 +8,7 @@
 /* What distinguishes the kernels of this dataflow. */
 typedef enum lac_gather_kind {
     LAC_GATHER_DENSE,  /* wgmma on the rows of X that a row group selects                  */
-    LAC_GATHER_SPARSE, /* wgmma.sp on them: V:N:M, whose rows keep at most two of four     */
+    LAC_GATHER_SPARSE, /* wgmma.sp on them: V:N:M, whose rows keep at most two of four; low row groups, joined */
     LAC_GATHER_STREAM  /* wgmma.sp on all rows of X, where every row keeps at most two of four */
 } lac_gather_kind;
 
@@ -21,6 +21,7 @@ typedef struct lac_gather_shape {
     int resident;                                /* blocks of a multiprocessor         */
     bool paired;                                 /* a tile has two row groups of up to 64 outputs */
     bool joined;                                 /* a tile reads what any of its row groups selects: for low ones */
+    double filled;                               /* ... sparse: of its slots, those that have a row of X, about */
     bool every;                                  /* ... and these being so many, all rows of X in their order */
     bool apart;                                  /* rows of X come one by one although they are neighbours */
     bool few;                                    /* tokens: as many stages as fit, few registers */
@@ -36,6 +37,10 @@ typedef struct lac_gather_shape {
 
 /* Bytes that gather.cu counts the same way. */
 static inline bool lac_gather_is_sparse(const lac_gather_shape *s) { return s->kind != LAC_GATHER_DENSE; }
+/* Low row groups share a tile by fours of columns (gather_join.h); some slots then have no row of X. */
+static inline bool lac_gather_in_fours(const lac_gather_shape *s) { return s->joined && lac_gather_is_sparse(s); }
+/* Whether nothing is read for such a slot. To ask for each row costs more than it saves but where L2 is the bound. */
+static inline bool lac_gather_has_holes(const lac_gather_shape *s) { return lac_gather_in_fours(s) && s->tile_tokens == 512; }
 static inline int lac_gather_w_row(const lac_gather_shape *s) { return s->rows * (lac_gather_is_sparse(s) ? 1 : 2); }
 static inline int lac_gather_w_stage(const lac_gather_shape *s)
 {

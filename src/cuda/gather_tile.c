@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "cuda/gather_join.h"
 #include "format/row.h"
 
 /* 16-byte chunks trade places by the bits of the row's address above them: the swizzle of the tensor cores. */
@@ -32,10 +33,12 @@ typedef struct tiler {
     const lac_weight *weight;
     const lac_gather_shape *shape;
     uint32_t *units;
-    int32_t *columns; /* [most_stages * rows] stored columns in the order of the slots; -1: none */
-    int32_t *pair;    /* [2][most_stages * rows] of a pair's row groups, each by itself        */
-    int32_t *slot_of; /* [k] the slot of a stored column                                       */
-    float *values;    /* of one row */
+    int32_t *columns;  /* [most_stages * rows] stored columns in the order of the slots; -1: none */
+    int32_t *pair;     /* [2][most_stages * rows] of a pair's row groups, each by itself        */
+    int32_t *slot_of;  /* [k] the slot of a stored column                                       */
+    int32_t *entry;    /* [most_stages * rows] sparse: which of a row's values a slot has, from 1; 0: none */
+    uint64_t *readers; /* [k] which row groups of a tile read a stored column */
+    float *values;     /* of one row */
     uint32_t *row_columns;
 } tiler;
 
@@ -98,22 +101,26 @@ static slots select_columns(tiler *t, int64_t group)
     return s;
 }
 
-/* The columns of a tile that joins row groups: those that any output in [begin, end) reads, or all; ascending. */
+/* The columns of a tile that joins row groups: those that any output in [begin, end) reads, or all. Ascending; sparse: in fours. */
 static slots join_columns(tiler *t, int64_t begin, int64_t end)
 {
     const lac_geometry *g = &t->weight->geometry;
+    int64_t first = begin / g->unit_n;
     slots s = {0};
-    for (int64_t c = 0; c < g->k; ++c) t->slot_of[c] = t->shape->every ? 0 : -1;
-    for (int64_t group = begin / g->unit_n; group * g->unit_n < end && !t->shape->every; ++group) {
+    for (int64_t c = 0; c < g->k; ++c) t->readers[c] = t->shape->every;
+    for (int64_t group = first; group * g->unit_n < end && !t->shape->every; ++group) {
         int64_t count = lac_weight_units(t->weight, group, t->units);
+        uint64_t reader = lac_gather_in_fours(t->shape) ? UINT64_C(1) << (group - first) : 1;
         for (int64_t i = 0; i < count; ++i)
-            for (int64_t j = 0; j < lac_geometry_inputs(g, t->units[i]); ++j) t->slot_of[t->units[i] * g->unit_k + j] = 0;
+            for (int64_t j = 0; j < lac_geometry_inputs(g, t->units[i]); ++j) t->readers[t->units[i] * g->unit_k + j] |= reader;
     }
-    for (int64_t c = 0; c < g->k; ++c)
-        if (t->slot_of[c] == 0) {
-            t->slot_of[c] = (int32_t)s.count;
-            t->columns[s.count++] = (int32_t)c;
-        }
+    if (lac_gather_in_fours(t->shape))
+        s.count = lac_gather_join(t->readers, g->k, t->columns);
+    else
+        for (int64_t c = 0; c < g->k; ++c)
+            if (t->readers[c]) t->columns[s.count++] = (int32_t)c;
+    for (int64_t i = 0; i < s.count; ++i)
+        if (t->columns[i] >= 0) t->slot_of[t->columns[i]] = (int32_t)i;
     s.first_end = s.second_begin = s.count;
     return s;
 }
@@ -136,19 +143,23 @@ static void fill_dense(const tiler *t, const lac_weight_row *row, int place, uin
     }
 }
 
-/* Values of one row, two for each four slots, and their positions. A row's columns ascend, and so do its slots. */
+/* Values of one row, two for each four slots, and their positions. */
 static void fill_sparse(const tiler *t, const lac_weight_row *row, int place, int64_t slots, uint8_t *stages)
 {
     const lac_gather_shape *s = t->shape;
-    int64_t bytes = lac_gather_w_stage(s), next = 0;
+    int64_t bytes = lac_gather_w_stage(s);
+    for (int64_t i = 0; i < row->count; ++i) t->entry[t->slot_of[row->columns[i]]] = (int32_t)i + 1;
     int64_t quads_a_stage = s->rows / 4, quads = (slots + s->rows - 1) / s->rows * quads_a_stage;
     for (int64_t quad = 0; quad < quads; ++quad) {
         int position[2] = {0, 1};
         float value[2] = {0.0f, 0.0f};
         int count = 0;
-        for (; next < row->count && t->slot_of[row->columns[next]] / 4 == quad; ++next, ++count) {
-            position[count] = t->slot_of[row->columns[next]] % 4;
-            value[count] = row->values[next];
+        for (int slot = 0; slot < 4; ++slot) {
+            int32_t *entry = &t->entry[quad * 4 + slot];
+            if (*entry == 0) continue;
+            position[count] = slot;
+            value[count++] = row->values[*entry - 1];
+            *entry = 0;
         }
         if (count == 1 && position[0] == 3) { /* a zero before it, or behind it */
             position[0] = 0;
@@ -209,10 +220,14 @@ static uint8_t *begin_tile(const tiler *t, int64_t tile, const slots *selected, 
     memset(stages, 0, (size_t)(count * lac_gather_w_stage(s)));
     int32_t *index = out->index + first * s->rows;
     /* Where there is no row W is zero, and any row will do. One that the tile reads anyway: if all tiles read the same one for it, they
-     * would wait for each other. */
+     * would wait for each other. Where holes are many, they are marked and nothing is read. */
+    bool holes = lac_gather_has_holes(s);
     for (int64_t i = 0; i < count * s->rows; ++i) {
-        int32_t column = t->columns[i % selected->count];
-        index[i] = column < 0 ? i > 0 ? index[i - 1] : 0 : col_perm ? (int32_t)col_perm[column] : column;
+        int32_t column = holes && i >= selected->count ? -1 : t->columns[i % selected->count];
+        index[i] = column >= 0 ? col_perm ? (int32_t)col_perm[column] : column
+                   : holes     ? LAC_GATHER_HOLE
+                   : i > 0     ? index[i - 1]
+                               : 0;
     }
     return stages;
 }
@@ -262,28 +277,48 @@ static void release_tiler(tiler *t)
     lac_release(t->columns);
     lac_release(t->pair);
     lac_release(t->slot_of);
+    lac_release(t->entry);
+    lac_release(t->readers);
     lac_release(t->values);
     lac_release(t->row_columns);
 }
 
-static lac_status allocate_all(const lac_gather_shape *s, tiler *t, lac_gather_tiled *out)
+static lac_status allocate_scratch(const lac_gather_shape *s, tiler *t)
 {
     const lac_geometry *g = &t->weight->geometry;
     uint64_t most = (uint64_t)s->most_stages * (uint64_t)s->rows, capacity = (uint64_t)lac_weight_row_capacity(t->weight);
-    uint64_t stages = (uint64_t)(s->output_tiles * s->most_stages), bytes = stages * (uint64_t)lac_gather_w_stage(s);
     t->units = lac_allocate((uint64_t)g->selected * sizeof *t->units);
     t->columns = lac_allocate(most * sizeof *t->columns);
     t->pair = lac_allocate(2 * most * sizeof *t->pair);
     t->slot_of = lac_allocate((uint64_t)g->k * sizeof *t->slot_of);
+    t->entry = lac_allocate_zeroed(most * sizeof *t->entry);
+    t->readers = lac_allocate((uint64_t)g->k * sizeof *t->readers);
     t->values = lac_allocate(capacity * sizeof *t->values);
     t->row_columns = lac_allocate(capacity * sizeof *t->row_columns);
+    if (t->units && t->columns && t->pair && t->slot_of && t->entry && t->readers && t->values && t->row_columns)
+        return LAC_STATUS_OK;
+    return lac_fail_memory("columns of a tile", most * sizeof *t->columns);
+}
+
+/* Stages of all tiles, or more. Columns in fours have far fewer than they may have, and are counted. */
+static int64_t count_stages(tiler *t)
+{
+    const lac_gather_shape *s = t->shape;
+    int64_t n = t->weight->geometry.n, count = 0;
+    if (!lac_gather_in_fours(s)) return s->output_tiles * s->most_stages;
+    for (int64_t begin = 0; begin < n; begin += s->tile_outputs)
+        count += lac_ceil_divide(join_columns(t, begin, lac_smaller(begin + s->tile_outputs, n)).count, s->rows);
+    return count;
+}
+
+static lac_status allocate_stages(const lac_gather_shape *s, int64_t count, lac_gather_tiled *out)
+{
+    uint64_t stages = (uint64_t)count, bytes = stages * (uint64_t)lac_gather_w_stage(s);
     out->stages = lac_allocate(bytes);
     out->index = lac_allocate(stages * (uint64_t)s->rows * sizeof *out->index);
     out->range = lac_allocate((uint64_t)s->output_tiles * 4 * sizeof *out->range);
     out->output = lac_allocate((uint64_t)(s->output_tiles * s->tile_outputs) * sizeof *out->output);
-    if (t->units && t->columns && t->pair && t->slot_of && t->values && t->row_columns && out->stages && out->index &&
-        out->range && out->output)
-        return LAC_STATUS_OK;
+    if (out->stages && out->index && out->range && out->output) return LAC_STATUS_OK;
     return lac_fail_memory("stages of the weight", bytes);
 }
 
@@ -291,7 +326,8 @@ lac_status lac_gather_tile(const lac_weight *weight, const lac_gather_shape *sha
 {
     tiler t = {.weight = weight, .shape = shape};
     *out = (lac_gather_tiled){0};
-    lac_status status = allocate_all(shape, &t, out);
+    lac_status status = allocate_scratch(shape, &t);
+    if (!status) status = allocate_stages(shape, count_stages(&t), out);
     if (!status && shape->joined) fill_joined(&t, out);
     if (!status && !shape->joined) fill(&t, out);
     release_tiler(&t);

@@ -5,9 +5,12 @@
 
 #include "cuda/gather_shape.h"
 
+/* The number of a row that a slot without one has where such slots are many: nothing is read for it. As in kernels/gather.cu. */
+#define LAC_GATHER_HOLE INT32_MIN
+
 typedef struct lac_gather_tiled {
     uint8_t *stages; /* [stage_count] of lac_gather_w_stage                                */
-    int32_t *index;  /* [stage_count][rows] rows of X; 0 where there is none and W is zero */
+    int32_t *index;  /* [stage_count][rows] rows of X; any, or a hole, where there is none and W is zero */
     int32_t *range;  /* [output_tiles][2] the stages of each tile of outputs: first, end; then [output_tiles][2], of a
                         pair: where those of its first row group end, where those of its second begin */
     int32_t *output; /* [output_tiles * tile_outputs] places in Y; -1: padding             */

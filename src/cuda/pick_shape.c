@@ -25,6 +25,8 @@ static const double TILE_SECONDS = 2.0e-6, FILL_SECONDS = 3.0e-6;
 static const double COPY_ENGINE = 0.78;
 /* Of the bound's rate, what the kernel reached on an H200, and of that, what it does where both warpgroups read the same chunks. */
 static const double EFFICIENCY = 1.05, SAME_CHUNKS = 0.9;
+/* The same where vectors have 16 outputs, and 8. */
+static const double NARROW = 0.87, NARROWER = 0.58;
 
 uint64_t lac_pick_turned_bytes(const lac_problem *problem)
 {
@@ -170,7 +172,9 @@ static double conflicts(const lac_weight *w, const lac_pick_shape *s)
     double classes = fmin(LAC_PICK_CLASSES, length / LAC_PICK_EIGHTH), mean = s->steps * 2.0;
     double density = mean / LAC_PICK_EIGHTH, shared = s->common < s->steps ? 0.06 * s->common / s->steps : 0.0;
     if (classes <= 1.0) return 1.0 + shared;
-    return 1.0 + shared + 1.42 * sqrt(mean * fmax(0.0, 1.0 - density) * (1.0 - 1.0 / classes)) / mean;
+    /* Inputs of a block are neighbours, and so of one class. */
+    double together = fmin(LAC_PICK_EIGHTH, (double)g->unit_k) / mean;
+    return shared + fmax(together, 1.0 + 1.42 * sqrt(mean * fmax(0.0, 1.0 - density) * (1.0 - 1.0 / classes)) / mean);
 }
 
 static lac_cost cost_of(const lac_problem *problem, const lac_pick_shape *s)
@@ -195,13 +199,16 @@ static lac_cost cost_of(const lac_problem *problem, const lac_pick_shape *s)
                         pairs * (fragments * (conflicts(problem->weight, s) + 1.0 / 16.0) +
                                  2.0 * s->steps * (double)lac_pick_matrix_bytes(s)),
         .instructions = pairs * 4 * (lac_pick_loads(s) * 13.0 + 2.0 * s->steps * 4.0),
-        /* The tensor cores take as long for 16 outputs as for 24 (A from registers). */
-        .mma_flops = pairs * 2.0 * s->steps * 2 * 64 * LAC_PICK_SLOTS * (s->width < 24 ? 1.5 : 1.0) * s->width,
+        /* The tensor cores take as long for 8 or 16 outputs as for 24 (A from registers). */
+        .mma_flops = pairs * 2.0 * s->steps * 2 * 64 * LAC_PICK_SLOTS * fmax(24.0, s->width),
         .blocks = tiles * s->parts,
         .blocks_at_once = rates->multiprocessors,
         /* Sums of parts are written when products are over, and read by the kernel after it: nothing hides them. */
         .fill_seconds = (turned + 2 * partial) / rates->memory + waves * TILE_SECONDS + FILL_SECONDS,
-        .efficiency = EFFICIENCY * (lac_pick_sets(s) == 1 ? SAME_CHUNKS : 1.0),
+        .efficiency = EFFICIENCY * (lac_pick_sets(s) == 1 ? SAME_CHUNKS : 1.0) *
+                      (s->width < 16   ? NARROWER
+                       : s->width < 24 ? NARROW
+                                       : 1.0),
         .launches = 1 + turns + (s->parts > 1)};
     return lac_model_gpu_cost(rates, &work);
 }

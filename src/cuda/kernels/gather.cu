@@ -24,6 +24,11 @@
 #include "tile_product.cuh"
 #include "async_copy.cuh"
 
+#ifndef LAC_HOLES /* 1: slots may have no row; its number is negative, and nothing is read */
+#define LAC_HOLES 0
+#endif
+__device__ __forceinline__ bool lac_is_hole(u32 number) { return LAC_HOLES && (int)number < 0; }
+
 #define LAC_TEAM_WARPS (4 / LAC_TEAMS)
 #define LAC_WARP_ROWS (LAC_ROWS / LAC_TEAM_WARPS)
 
@@ -96,9 +101,9 @@ template <int how> __device__ __forceinline__ void lac_gather_row(const u8 *from
 #pragma unroll
     for (int pass = 0; pass < PASSES; pass++) {
         if (how == LAC_SLOWLY)
-            lac_copy_slowly(to + pass * 4 * LAC_X_BLOCK, (const u16 *)row + pass * 256, count - pass * 256);
+            lac_copy_slowly(to + pass * 4 * LAC_X_BLOCK, (const u16 *)row + pass * 256, lac_is_hole(number) ? 0 : count - pass * 256);
         else
-            lac_copy_chunk(to + pass * 4 * LAC_X_BLOCK, row + pass * 512, how == LAC_PARTIAL && pass * 256 >= count);
+            lac_copy_chunk(to + pass * 4 * LAC_X_BLOCK, row + pass * 512, lac_is_hole(number) || how == LAC_PARTIAL && pass * 256 >= count);
     }
 }
 
@@ -155,9 +160,9 @@ template <int how> __device__ __forceinline__ void lac_three_copy(const u8 *from
     const bool none = how != LAC_WHOLE && (int)chunk * 8 >= count; /* row 0 is somewhere inside: nothing is read */
     const u8 *at = from + (none ? 0 : chunk * 16);
     if (how == LAC_SLOWLY)
-        lac_copy_slowly(to, (const u16 *)(at + (u64)number * (u64)ldx * 2), count - (int)chunk * 8);
+        lac_copy_slowly(to, (const u16 *)(at + (u64)number * (u64)ldx * 2), lac_is_hole(number) ? 0 : count - (int)chunk * 8);
     else
-        lac_copy_chunk(to, lac_row_at(at, number, (u32)ldx * 2), none);
+        lac_copy_chunk(to, lac_row_at(at, number, (u32)ldx * 2), lac_is_hole(number) || none);
 }
 
 /* Numbers first, for twelve copies at a time: one behind the other, each would wait for its own. */
