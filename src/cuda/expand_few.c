@@ -76,6 +76,15 @@ static int words_of(const lac_weight *w)
     return words <= MOST_WORDS ? (int)words : 0;
 }
 
+/* Tokens of a product: as few as hold them all, of those that wgmma.cuh has. */
+static int width_of(int64_t m)
+{
+    static const int widths[] = {16, 32, 48, 64, 96, LAC_FEW_MOST_TOKENS};
+    int i = 0;
+    while (widths[i] < m) ++i;
+    return widths[i];
+}
+
 bool lac_few_shape_make(const lac_problem *problem, lac_few_shape *out, lac_cost *cost)
 {
     const lac_weight *w = problem->weight;
@@ -86,7 +95,7 @@ bool lac_few_shape_make(const lac_problem *problem, lac_few_shape *out, lac_cost
         problem->m < 2 || problem->m > LAC_FEW_MOST_TOKENS || w->part[LAC_PART_COL_PERM].data || w->geometry.n == 0 ||
         problem->options.x_layout != LAC_LAYOUT_TOKEN_MAJOR)
         return false;
-    s.width = problem->m <= 16 ? 16 : problem->m <= 32 ? 32 : problem->m <= 64 ? 64 : 128;
+    s.width = width_of(problem->m);
     s.groups = s.width <= 64 ? 4 : 2; /* as many as registers allow */
     s.tiles = lac_ceil_divide(w->geometry.n, LAC_FEW_ROWS);
     s.chunks = lac_ceil_divide(w->geometry.k, LAC_FEW_INPUTS);

@@ -24,7 +24,7 @@
  *
  * Constants beside those of every kernel:
  * LAC_TOKENS   m
- * LAC_N        tokens of a product: 16, 32, 64 or 128, m or more
+ * LAC_N        tokens of a product: 16, 32, 48, 64, 96 or 128, m or more
  * LAC_WORDS    words of two kept weights of a row in 32 inputs, 1 to 4
  * LAC_GROUPS   2 or 4
  * LAC_STAGES, LAC_SPLIT (blocks of a cluster)
@@ -152,55 +152,85 @@ __device__ __forceinline__ void lac_read_weights(u32 (&v)[2][4], u32 (&mask)[2],
     }
 }
 
-/* Half a stage: steps 4 half to 4 half + 3. `a` belongs to the tensor cores until the half after the next one's turn. */
-template <int half>
-__device__ __forceinline__ void lac_half_multiply(float (&sums)[LAC_N / 2], u32 (&a)[4][4], const u32 (&v)[2][4], const u32 (&round)[2][4],
-                                                  const u32 (&mask)[2], u32 table, u64 x)
+/* The table's entries of one byte of the masks of both rows. */
+template <int byte> __device__ __forceinline__ void lac_read_entries(uint4 (&entry)[2], const u32 (&mask)[2], u32 table)
+{
+#pragma unroll
+    for (int r = 0; r < 2; r++) entry[r] = lac_shared_load_16(lac_table_entry<byte>(mask[r], table));
+}
+
+/* Two steps: the inputs of byte `byte` of the masks. `a` belongs to the tensor cores until the turn after the next one. */
+template <int byte>
+__device__ __forceinline__ void lac_byte_multiply(float (&sums)[LAC_N / 2], u32 (&a)[2][4], const u32 (&queue)[2][4], const uint4 (&entry)[2], u64 x)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        u32 out[8];
-        lac_spread_16<half>(out, v[r], round[r], mask[r], table);
+        u32 out[4];
+        lac_spread_byte<byte & 1>(out, queue[r], entry[r]);
 #pragma unroll
-        for (int s = 0; s < 4; s++) a[s][r] = out[2 * s], a[s][2 + r] = out[2 * s + 1];
+        for (int s = 0; s < 2; s++) a[s][r] = out[2 * s], a[s][2 + r] = out[2 * s + 1];
     }
     /* Everything is spread before the first product begins: the compiler may not do it in between. */
 #pragma unroll
-    for (int s = 0; s < 4; s++) asm volatile("" : "+r"(a[s][0]), "+r"(a[s][1]), "+r"(a[s][2]), "+r"(a[s][3])::"memory");
+    for (int s = 0; s < 2; s++) asm volatile("" : "+r"(a[s][0]), "+r"(a[s][1]), "+r"(a[s][2]), "+r"(a[s][3])::"memory");
     lac_wgmma_fence();
 #pragma unroll
-    for (int s = 0; s < 4; s++) lac_wgmma<LAC_N>::run(sums, a[s], x + (u64)((4 * half + s) * (LAC_N * 32 >> 4)), 0);
+    for (int s = 0; s < 2; s++) lac_wgmma<LAC_N>::run(sums, a[s], x + (u64)((2 * byte + s) * (LAC_N * 32 >> 4)), 0);
     lac_wgmma_commit();
     lac_wgmma_wait<1>();
 }
 
-/* All stages of this pair of groups: every LAC_PAIRS-th. A stage is given back when the next one's first half has begun, and the pair's first thread
- * then asks for what comes in its place. */
+/* All stages of this pair of groups: every LAC_PAIRS-th. What a turn needs out of shared memory is asked for in the turn before: the table's entries, and
+ * the next stage's words. A stage is given back when the next one's first products have begun, and the pair's first thread then asks for what
+ * comes in its place. */
 __device__ __forceinline__ void lac_multiply(float (&sums)[LAC_N / 2], const lac_source &source, u32 table, u32 stages, u32 full, u32 empty)
 {
     const u32 lane = threadIdx.x & 31, part = LAC_X_STAGE + (threadIdx.x >> 5 & 7) * (LAC_LANE_WORDS * 128);
     /* A shuffle tells the compiler that all lanes have the same: descriptors of stages are then uniform, and products follow each other at once. */
     const int pair = LAC_PAIRS > 1 ? __shfl_sync(0xffffffffu, (int)threadIdx.x / 256, 0) : 0;
-    u32 even[4][4], odd[4][4];
+    u32 a[2][2][4], v[2][4], mask[2], next_v[2][4], next_mask[2] = {0, 0};
+    uint4 entry[2][2];
     lac_ring_cursor c = {(u32)pair, 0}, before = c;
-    for (int i = pair; i < source.count; i += LAC_PAIRS) {
-        const u32 stage = stages + c.slot * LAC_STAGE_BYTES;
-        const u64 x = lac_wgmma_descriptor(stage);
-        u32 v[2][4], round[2][4], mask[2];
+    if (pair < source.count) {
         lac_barrier_wait(full + 8 * c.slot, c.parity);
-        lac_read_weights(v, mask, stage + part, lane);
+        lac_read_weights(v, mask, stages + c.slot * LAC_STAGE_BYTES + part, lane);
+        lac_read_entries<0>(entry[0], mask, table);
+    }
+    for (int i = pair; i < source.count; i += LAC_PAIRS) {
+        const u64 x = lac_wgmma_descriptor(stages + c.slot * LAC_STAGE_BYTES);
+        const bool more = i + LAC_PAIRS < source.count;
+        lac_ring_cursor next = c;
+        lac_cursor_next(next, LAC_PAIRS);
+        u32 round[2][4];
+        lac_read_entries<3>(entry[1], mask, table);
+        lac_byte_multiply<0>(sums, a[0], v, entry[0], x);
+        if (i > pair && lane == 0) lac_barrier_arrive(empty + 8 * before.slot);
+        lac_read_entries<1>(entry[0], mask, table);
 #pragma unroll
         for (int r = 0; r < 2; r++) lac_move_round(round[r], v[r], (u32)__popc(mask[r] & 0xffffu));
-        lac_half_multiply<0>(sums, even, v, round, mask, table, x);
-        if (i > pair && lane == 0) lac_barrier_arrive(empty + 8 * before.slot);
-        lac_half_multiply<1>(sums, odd, v, round, mask, table, x);
+        lac_byte_multiply<3>(sums, a[1], v, entry[1], x);
+        lac_read_entries<2>(entry[1], mask, table);
+        /* Before waiting for the next stage: with few stages it may be this one that is waited for. */
         if (i > pair && threadIdx.x % 256 == 0 && i - LAC_PAIRS + LAC_STAGES < source.count) {
             lac_barrier_wait(empty + 8 * before.slot, before.parity);
             lac_ask(source, i - LAC_PAIRS + LAC_STAGES, before.slot, stages, full);
         }
         __syncwarp();
+        if (more) {
+            lac_barrier_wait(full + 8 * next.slot, next.parity);
+            lac_read_weights(next_v, next_mask, stages + next.slot * LAC_STAGE_BYTES + part, lane);
+        }
+        lac_byte_multiply<1>(sums, a[0], round, entry[0], x);
+        lac_read_entries<0>(entry[0], next_mask, table);
+        lac_byte_multiply<2>(sums, a[1], round, entry[1], x);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            mask[r] = next_mask[r];
+#pragma unroll
+            for (int j = 0; j < 4; j++) v[r][j] = next_v[r][j];
+        }
         before = c;
-        lac_cursor_next(c, LAC_PAIRS);
+        c = next;
     }
     lac_wgmma_wait<0>();
     lac_wgmma_results(sums);

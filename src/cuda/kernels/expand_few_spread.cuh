@@ -29,6 +29,18 @@ __device__ __forceinline__ u32 lac_permute(u32 low, u32 high, u32 selector)
     return r;
 }
 
+/* The upper half of a word of the table, in both. Selectors that move a queue are ordinary numbers as fp16, so that adding -0 copies them: that
+ * is not done by the unit that permutes, which has more to do than any other. */
+__device__ __forceinline__ u32 lac_upper_half(u32 word)
+{
+    u32 r;
+    asm("{\n.reg .b16 low, high;\n.reg .b32 both;\n"
+        "mov.b32 {low, high}, %1;\nmov.b32 both, {high, high};\nadd.rn.f16x2 %0, both, %2;\n}"
+        : "=r"(r)
+        : "r"(word), "r"(0x80008000u));
+    return r;
+}
+
 /* What the table has for `pair` of `byte`. A single value stands in the low half of the first word, from the back in the high one. The queue moves by
  * as many values as the pair has: to the front out of (word, next), to the back out of (word before, word). */
 __device__ __forceinline__ u32 lac_table_word(u32 byte, int pair, int back)
@@ -52,19 +64,27 @@ __device__ __forceinline__ void lac_table_make(u32 table, int thread, int count)
     }
 }
 
-/* Four pairs from `pair` on out of a queue of words, in the order in which the byte takes them; words past LAC_WORDS are zeros. */
-template <int back> __device__ __forceinline__ void lac_spread_byte(u32 (&out)[8], int pair, u32 q0, u32 q1, u32 q2, u32 q3, u32 entry)
+/* Where the table has byte `byte` of a mask: bytes 0 and 2 are taken from the front, 1 and 3 from the back. */
+template <int byte> __device__ __forceinline__ u32 lac_table_entry(u32 mask, u32 table)
 {
-    const uint4 e = lac_shared_load_16(entry);
+    return table + (byte & 1) * LAC_TABLE_SIDE + lac_permute(mask, 0, 0x4440u | byte) * 128;
+}
+
+/* The four pairs of a byte out of a queue of words, in the order in which the byte takes them; words past LAC_WORDS are zeros. */
+template <int back> __device__ __forceinline__ void lac_spread_byte(u32 (&out)[4], const u32 (&queue)[4], uint4 e)
+{
+    constexpr int last = LAC_WORDS - 1;
     const u32 word[4] = {e.x, e.y, e.z, e.w};
+    u32 q[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) q[i] = !back ? queue[i] : i <= last ? queue[i <= last ? last - i : 0] : 0;
 #pragma unroll
     for (int p = 0; p < 4; p++) {
-        out[pair + (back ? 3 - p : p)] = lac_permute(q0, 0, word[p]);
+        out[back ? 3 - p : p] = lac_permute(q[0], 0, word[p]);
         if (p == 3) break;
-        const u32 move = lac_permute(word[p], 0, 0x4432);
-        q0 = back ? lac_permute(q1, q0, move) : lac_permute(q0, q1, move);
-        if (p < 2) q1 = back ? lac_permute(q2, q1, move) : lac_permute(q1, q2, move);
-        if (p < 1) q2 = back ? lac_permute(q3, q2, move) : lac_permute(q2, q3, move);
+        const u32 move = lac_upper_half(word[p]);
+#pragma unroll
+        for (int i = 0; i < 3 - p; i++) q[i] = back ? lac_permute(q[i + 1], q[i], move) : lac_permute(q[i], q[i + 1], move);
     }
 }
 
@@ -85,17 +105,6 @@ __device__ __forceinline__ void lac_move_round(u32 (&to)[4], const u32 (&v)[4], 
         for (int i = 0; i < LAC_WORDS; i++) to[i] = lac_permute(to[i], w[(i + stage) % LAC_WORDS], move);
         left = max(left - 2, 0);
     }
-}
-
-/* Half of the 32 inputs, `half` 0 or 1. `r`: the values moved round by what bytes 0 and 1 have; `table`: that of this lane's copy. */
-template <int half> __device__ __forceinline__ void lac_spread_16(u32 (&out)[8], const u32 (&v)[4], const u32 (&r)[4], u32 mask, u32 table)
-{
-    constexpr int last = LAC_WORDS - 1;
-    const u32(&front)[4] = half ? r : v, (&back)[4] = half ? v : r;
-    const u32 b0 = back[last], b1 = last > 0 ? back[last > 0 ? last - 1 : 0] : 0, b2 = last > 1 ? back[last > 1 ? last - 2 : 0] : 0,
-              b3 = last > 2 ? back[0] : 0;
-    lac_spread_byte<0>(out, 0, front[0], front[1], front[2], front[3], table + ((half ? mask >> 9 : mask << 7) & 0x7f80u));
-    lac_spread_byte<1>(out, 4, b0, b1, b2, b3, table + LAC_TABLE_SIDE + (mask >> (half ? 17 : 1) & 0x7f80u));
 }
 
 #endif

@@ -83,6 +83,19 @@ template <> struct lac_wgmma<32> {
 
 #define LAC_D16(i) LAC_D4(i), LAC_D4(i + 4), LAC_D4(i + 8), LAC_D4(i + 12)
 
+template <> struct lac_wgmma<48> {
+    static __device__ __forceinline__ void run(float (&d)[24], const u32 (&a)[4], u64 b, int begin)
+    {
+        asm volatile("{\n.reg .pred p;\nsetp.eq.s32 p, %29, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n48k16." LAC_WGMMA_TYPES " {"
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23"
+                     "}, {%24,%25,%26,%27}, %28, p, 1, 1, 0;\n}\n"
+                     : LAC_D16(0), LAC_D4(16), LAC_D4(20)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(begin));
+    }
+};
+
 template <> struct lac_wgmma<64> {
     static __device__ __forceinline__ void run(float (&d)[32], const u32 (&a)[4], u64 b, int begin)
     {
@@ -92,6 +105,20 @@ template <> struct lac_wgmma<64> {
                      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
                      "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n}\n"
                      : LAC_D16(0), LAC_D16(16)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(begin));
+    }
+};
+
+template <> struct lac_wgmma<96> {
+    static __device__ __forceinline__ void run(float (&d)[48], const u32 (&a)[4], u64 b, int begin)
+    {
+        asm volatile("{\n.reg .pred p;\nsetp.eq.s32 p, %53, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n96k16." LAC_WGMMA_TYPES " {"
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+                     "}, {%48,%49,%50,%51}, %52, p, 1, 1, 0;\n}\n"
+                     : LAC_D16(0), LAC_D16(16), LAC_D16(32)
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(begin));
     }
 };
