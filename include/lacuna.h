@@ -600,6 +600,9 @@ typedef struct lac_plan_options {
                              refuses it                                                       */
     int32_t no_dense;     /* 1: no kernel that ignores the sparsity, and so no copy of W with its zeros in memory, be it
                              slower                                                           */
+    int32_t no_timing;    /* 1: nothing is timed, and nothing is used that a plan before this one has timed. Otherwise, when
+                             the vendor's dense library is what is picked on a GPU, its algorithms for the problem are timed
+                             once, in some tens of milliseconds, and the fastest is remembered in the cache's folder      */
 } lac_plan_options;
 
 typedef struct lac_plan_info {

@@ -45,10 +45,12 @@ lac_status lac_plan_options_resolve(const lac_weight *weight, const lac_device *
         (status = check_number("activation", o->activation, LAC_ACTIVATION_SILU)) ||
         (status = check_number("has_residual", o->has_residual, 1)) || (status = check_number("threads", o->threads, 4096)) ||
         (status = check_number("measure", o->measure, 1)) || (status = check_number("predict_only", o->predict_only, 1)) ||
-        (status = check_number("no_dense", o->no_dense, 1)))
+        (status = check_number("no_dense", o->no_dense, 1)) || (status = check_number("no_timing", o->no_timing, 1)))
         return status;
     if (o->measure && o->predict_only)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options->measure and options->predict_only are both 1");
+    if (o->measure && o->no_timing)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options->measure and options->no_timing are both 1");
     return LAC_STATUS_OK;
 }
 

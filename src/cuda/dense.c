@@ -1,7 +1,7 @@
 /* dense.c - cuda_cublaslt_dense: W with its zeros, multiplied by the vendor's library, for where sparsity does not pay. The
  * planner takes it when the model says that every kernel of our own is slower; docs/design.md says why it exists.
  *
- * Preparing writes W out on the host and uploads it. Executing puts the library's kernel on the caller's stream and, where the
+ * Preparing chooses one of the library's algorithms (dense_choice.c), writes W out on the host and uploads it. Executing puts the library's kernel on the caller's stream and, where the
  * library does not do the whole epilogue as it is specified, kernels/finish.cu after it. The workspace is the caller's, so one
  * plan may run on many streams at a time. */
 #include "cuda/dense.h"
@@ -18,14 +18,10 @@
 
 enum { FINISH_THREADS = 256, FINISH_ELEMENTS = 1024, MOST_LINES = 65535, ALIGNMENT = 256 };
 
-/* Algorithms are chosen for operands as they usually lie; for others there is a second choice. */
-enum { USUAL, LEAST, CHOICES };
-
 typedef struct dense_state {
     const lac_device *device; /* the plan holds it */
-    lac_dense_product product;
+    lac_dense_way way;
     lac_dense_alignment usual;
-    lac_lt_answer choice[CHOICES];
     lac_cu_pointer w;
     lac_cu_function finish; /* NULL: the library does it all */
 } dense_state;
@@ -68,23 +64,11 @@ const lac_cuda_flow lac_cuda_dense_flow = {requests};
 
 static bool has_gpu(const lac_problem *problem) { return lac_cuda_state_of(problem->device)->driver != NULL; }
 
-/* The library's answers for both alignments. */
-static lac_status ask(const lac_problem *problem, const lac_dense_product *product,
-                      lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS], int counts[CHOICES])
-{
-    lac_dense_alignment usual = lac_dense_alignment_usual(product), least = lac_dense_alignment_least(product);
-    lac_status status = lac_dense_ask(problem->device, product, &usual, answers[USUAL], &counts[USUAL]);
-    return status ? status : lac_dense_ask(problem->device, product, &least, answers[LEAST], &counts[LEAST]);
-}
-
 /* A GPU that is not here is taken to have the library. */
 lac_status lac_cuda_dense_available(const lac_problem *problem)
 {
-    lac_dense_product product;
-    lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS];
-    int counts[CHOICES];
-    if (!has_gpu(problem) || !lac_dense_product_make(problem, &product)) return LAC_STATUS_OK;
-    return ask(problem, &product, answers, counts);
+    lac_dense_way way;
+    return has_gpu(problem) ? lac_dense_choose(problem, false, &way) : LAC_STATUS_OK;
 }
 
 static size_t sums_bytes(const lac_dense_product *p)
@@ -97,32 +81,27 @@ static size_t sums_bytes(const lac_dense_product *p)
 static size_t kept_bytes(const lac_dense_product *p) { return (sums_bytes(p) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
 /* The sums, then what the algorithms want. It comes aligned to 64 bytes. */
-static size_t workspace_with(const lac_dense_product *p, const lac_lt_answer choice[CHOICES])
+static size_t workspace_with(const lac_dense_product *p, const lac_lt_answer choice[LAC_DENSE_CHOICES])
 {
-    size_t usual = choice[USUAL].workspace_bytes, least = choice[LEAST].workspace_bytes;
+    size_t usual = choice[LAC_DENSE_USUAL].workspace_bytes, least = choice[LAC_DENSE_LEAST].workspace_bytes;
     size_t bytes = kept_bytes(p) + (usual > least ? usual : least);
     return bytes ? bytes + ALIGNMENT : 0;
 }
 
-/* Of a kernel that is not prepared: by what would be picked, where the library can be asked. */
+/* Of a kernel that is not prepared: by what would be picked untimed or was timed before, where the library can be asked. */
 size_t lac_cuda_dense_workspace(const lac_problem *problem)
 {
-    lac_dense_product product;
-    lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS], choice[CHOICES];
-    int counts[CHOICES];
-    memset(choice, 0, sizeof choice);
-    if (!lac_dense_product_make(problem, &product)) return 0;
-    if (has_gpu(problem) && !ask(problem, &product, answers, counts)) {
-        choice[USUAL] = answers[USUAL][lac_dense_pick(&product, answers[USUAL], counts[USUAL])];
-        choice[LEAST] = answers[LEAST][0];
-    }
-    return workspace_with(&product, choice);
+    lac_dense_way way;
+    memset(&way, 0, sizeof way);
+    if (!lac_dense_product_make(problem, &way.product)) return 0;
+    if (has_gpu(problem)) lac_dense_choose(problem, false, &way);
+    return workspace_with(&way.product, way.choice);
 }
 
 size_t lac_cuda_dense_workspace_of(const void *opaque)
 {
     const dense_state *state = opaque;
-    return workspace_with(&state->product, state->choice);
+    return workspace_with(&state->way.product, state->way.choice);
 }
 
 /* ---- preparing */
@@ -147,89 +126,22 @@ static lac_status upload_weight(const lac_problem *problem, const lac_dense_prod
     return status;
 }
 
-/* One way to lay W, with the library's algorithm for it: the one to take untimed, or the fastest where the plan measures. */
-typedef struct dense_way {
-    lac_dense_product product;
-    lac_lt_answer choice[CHOICES];
-    lac_cu_pointer w;
-    double seconds;
-} dense_way;
-
-static lac_status make_way(const lac_problem *problem, dense_way *way)
-{
-    lac_lt_answer answers[CHOICES][LAC_DENSE_MOST_ANSWERS];
-    int counts[CHOICES], picked = 0;
-    lac_status status = ask(problem, &way->product, answers, counts);
-    if (!status) picked = lac_dense_pick(&way->product, answers[USUAL], counts[USUAL]);
-    if (!status) status = upload_weight(problem, &way->product, &way->w);
-    if (!status && problem->options.measure)
-        status = lac_dense_time(problem->device, &way->product, way->w, answers[USUAL], counts[USUAL], &picked, &way->seconds);
-    if (status) {
-        lac_cuda_free(problem->device, way->w);
-        return status;
-    }
-    way->choice[USUAL] = answers[USUAL][picked];
-    way->choice[LEAST] = answers[LEAST][0];
-    return LAC_STATUS_OK;
-}
-
-/* Lays W the other way where the library's answers promise more. */
-static lac_status choose_order(const lac_problem *problem, lac_dense_product *product)
-{
-    lac_dense_product other = *product;
-    lac_lt_answer answers[2][CHOICES][LAC_DENSE_MOST_ANSWERS];
-    int counts[CHOICES];
-    if (!lac_dense_has_choice(product)) return LAC_STATUS_OK;
-    lac_status status = ask(problem, product, answers[0], counts);
-    if (status) return status;
-    lac_dense_product_lay(&other, !product->w_by_inputs);
-    status = ask(problem, &other, answers[1], counts);
-    if (status && status != LAC_STATUS_UNSUPPORTED) return status;
-    if (!status && lac_dense_prefers(&answers[0][USUAL][0], &answers[1][USUAL][0])) *product = other;
-    return LAC_STATUS_OK;
-}
-
-/* Where the plan measures, the other way too, unless the library has none. */
-static lac_status choose_way(const lac_problem *problem, dense_way *way)
-{
-    lac_status status = problem->options.measure ? LAC_STATUS_OK : choose_order(problem, &way->product);
-    dense_way other = {.product = way->product};
-    if (!status) status = make_way(problem, way);
-    if (status || !problem->options.measure) return status;
-    lac_dense_product_lay(&other.product, !way->product.w_by_inputs);
-    if ((status = make_way(problem, &other))) {
-        if (status == LAC_STATUS_UNSUPPORTED) return LAC_STATUS_OK;
-        lac_cuda_free(problem->device, way->w);
-        return status;
-    }
-    bool better = other.seconds < way->seconds;
-    lac_cuda_free(problem->device, better ? way->w : other.w);
-    if (better) *way = other;
-    return LAC_STATUS_OK;
-}
-
 lac_status lac_cuda_dense_prepare(const lac_problem *problem, void **out)
 {
     dense_state *state = lac_allocate_zeroed(sizeof *state);
     if (!state) return lac_fail_memory("plan of cuda_cublaslt_dense", sizeof *state);
     state->device = problem->device;
-    lac_status status = LAC_STATUS_OK;
     lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
-    dense_way way = {.w = 0};
     int count = 0;
-    if (!lac_dense_product_make(problem, &way.product))
-        status = lac_fail(LAC_STATUS_INTERNAL, "the problem is no dense product");
-    if (!status) status = requests(problem, request, &count);
+    lac_status status = requests(problem, request, &count);
     if (!status && count) status = lac_cuda_program_get(problem->device, &request[0], 0, &state->finish);
-    if (!status) status = choose_way(problem, &way);
+    if (!status) status = lac_dense_choose(problem, true, &state->way);
+    if (!status) status = upload_weight(problem, &state->way.product, &state->w);
     if (status) {
         lac_cuda_dense_release(state);
         return status;
     }
-    state->product = way.product;
-    state->usual = lac_dense_alignment_usual(&way.product);
-    memcpy(state->choice, way.choice, sizeof state->choice);
-    state->w = way.w;
+    state->usual = lac_dense_alignment_usual(&state->way.product);
     *out = state;
     return LAC_STATUS_OK;
 }
@@ -251,17 +163,17 @@ static bool is_aligned(const void *data, int64_t ld, lac_dtype dtype, uint32_t a
 
 static int choice_of(const dense_state *state, const lac_dense_operands *o)
 {
-    const lac_dense_product *p = &state->product;
+    const lac_dense_product *p = &state->way.product;
     bool usual = is_aligned(o->x, o->ldx, p->operand, state->usual.x) && is_aligned(o->d, o->ldd, p->result, state->usual.y) &&
                  (!o->c || is_aligned(o->c, o->ldc, p->result, state->usual.c)) &&
                  (!o->bias || (uintptr_t)o->bias % LAC_DENSE_WIDEST == 0);
-    return usual ? USUAL : LEAST;
+    return usual ? LAC_DENSE_USUAL : LAC_DENSE_LEAST;
 }
 
 static lac_status finish(const lac_problem *problem, const dense_state *state, const lac_call *call,
                          const lac_gpu_call *gpu_call, const float *sums)
 {
-    const lac_dense_product *p = &state->product;
+    const lac_dense_product *p = &state->way.product;
     int64_t length = p->y_by_tokens ? p->n : p->m, lines = p->y_by_tokens ? p->m : p->n;
     lac_gpu_call left = *gpu_call;
     finish_args args = {sums, lac_dense_usual_ldd(p)};
@@ -276,7 +188,7 @@ static lac_status finish(const lac_problem *problem, const dense_state *state, c
 lac_status lac_cuda_dense_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
 {
     const dense_state *state = opaque;
-    const lac_dense_product *p = &state->product;
+    const lac_dense_product *p = &state->way.product;
     lac_gpu_call gpu_call;
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
@@ -295,8 +207,8 @@ lac_status lac_cuda_dense_execute(const lac_problem *problem, const void *opaque
                                    .beta = p->has_residual ? call->beta : 0.0f};
     int choice = choice_of(state, &operands);
     char *library_part = (char *)(workspace + kept_bytes(p));
-    status = lac_dense_run(problem->device, p, &operands, &state->choice[choice], library_part, call->stream);
-    if (status == LAC_STATUS_UNSUPPORTED && choice == USUAL) /* the other one takes operands however they lie */
-        status = lac_dense_run(problem->device, p, &operands, &state->choice[LEAST], library_part, call->stream);
+    status = lac_dense_run(problem->device, p, &operands, &state->way.choice[choice], library_part, call->stream);
+    if (status == LAC_STATUS_UNSUPPORTED && choice == LAC_DENSE_USUAL) /* the other one takes operands however they lie */
+        status = lac_dense_run(problem->device, p, &operands, &state->way.choice[LAC_DENSE_LEAST], library_part, call->stream);
     return status || !state->finish ? status : finish(problem, state, call, &gpu_call, sums);
 }

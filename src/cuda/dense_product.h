@@ -56,7 +56,7 @@ typedef struct lac_dense_operands {
 } lac_dense_operands;
 
 /* The most algorithms that are asked for. */
-enum { LAC_DENSE_MOST_ANSWERS = 6 };
+enum { LAC_DENSE_MOST_ANSWERS = 16 };
 /* Of the workspace, the most that an algorithm may want. */
 enum { LAC_DENSE_MOST_WORKSPACE = 32 << 20 };
 
@@ -78,9 +78,35 @@ bool lac_dense_prefers(const lac_lt_answer *as_it_lies, const lac_lt_answer *oth
 lac_status lac_dense_run(const lac_device *device, const lac_dense_product *product, const lac_dense_operands *operands,
                          const lac_lt_answer *answer, void *workspace, void *stream);
 
-/* dense_measure.c: which answer is the fastest for W as it lies there, and its seconds, on operands without padding. */
-lac_status lac_dense_time(const lac_device *device, const lac_dense_product *product, lac_cu_pointer w,
-                          const lac_lt_answer *answers, int count, int *fastest, double *seconds);
+/* One way to do a product, for operands as they usually lie. */
+typedef struct lac_dense_candidate {
+    const lac_dense_product *product; /* all that are timed together differ in how W lies alone */
+    const lac_lt_answer *answer;
+} lac_dense_candidate;
+
+typedef struct lac_dense_timing {
+    int fastest; /* its number among the candidates; -1: none was timed, for want of memory, or since none takes the operands */
+    double seconds;
+    bool steady; /* repeated timings agreed */
+} lac_dense_timing;
+
+/* dense_measure.c: which candidate is the fastest, on operands out of memory, without padding. `expected` are the seconds of a
+ * call by the model. */
+lac_status lac_dense_time(const lac_device *device, const lac_dense_candidate *candidates, int count, double expected,
+                          lac_dense_timing *out);
+
+/* Algorithms are chosen for operands as they usually lie; for others there is a second choice. */
+enum { LAC_DENSE_USUAL, LAC_DENSE_LEAST, LAC_DENSE_CHOICES };
+
+/* How a product is done. */
+typedef struct lac_dense_way {
+    lac_dense_product product;
+    lac_lt_answer choice[LAC_DENSE_CHOICES];
+} lac_dense_way;
+
+/* dense_choice.c: how to do the problem's product. What was timed before is remembered; `may_time` lets what was not be timed.
+ * UNSUPPORTED when the library does not do it, or is not there. */
+lac_status lac_dense_choose(const lac_problem *problem, bool may_time, lac_dense_way *out);
 
 /* dense_cost.c: by the performance model. */
 lac_cost lac_dense_product_cost(const lac_problem *problem, const lac_dense_product *product);

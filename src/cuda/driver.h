@@ -96,7 +96,9 @@ typedef struct lac_cuda_driver {
     int (*cuMemcpyHtoD)(lac_cu_pointer to, const void *from, size_t bytes);
     int (*cuMemcpyDtoH)(void *to, lac_cu_pointer from, size_t bytes);
     int (*cuMemcpyHtoDAsync)(lac_cu_pointer to, const void *from, size_t bytes, lac_cu_stream stream);
+    int (*cuMemcpyDtoDAsync)(lac_cu_pointer to, lac_cu_pointer from, size_t bytes, lac_cu_stream stream);
     int (*cuMemsetD8)(lac_cu_pointer to, unsigned char value, size_t bytes);
+    int (*cuMemsetD8Async)(lac_cu_pointer to, unsigned char value, size_t bytes, lac_cu_stream stream);
     int (*cuPointerGetAttributes)(unsigned count, int *attributes, void **values, lac_cu_pointer pointer);
     int (*cuStreamCreate)(lac_cu_stream *stream, unsigned flags);
     int (*cuStreamDestroy)(lac_cu_stream stream);

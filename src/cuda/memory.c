@@ -25,16 +25,14 @@ void lac_cuda_leave(const lac_device *device, bool entered)
     if (entered) lac_cuda_state_of(device)->driver->cuCtxPopCurrent(&popped);
 }
 
-/* Another thread may be capturing a graph, during which the driver forbids allocations everywhere unless a thread says that
- * its own have nothing to do with the capture. Returns what to give back to restore_capture. */
-static int relax_capture(const lac_cuda_driver *driver)
+int lac_cuda_relax_capture(const lac_cuda_driver *driver)
 {
     int mode = LAC_CU_CAPTURE_RELAXED;
     if (driver->cuThreadExchangeStreamCaptureMode) driver->cuThreadExchangeStreamCaptureMode(&mode);
     return mode;
 }
 
-static void restore_capture(const lac_cuda_driver *driver, int mode)
+void lac_cuda_restore_capture(const lac_cuda_driver *driver, int mode)
 {
     if (driver->cuThreadExchangeStreamCaptureMode) driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
@@ -46,9 +44,9 @@ lac_status lac_cuda_allocate(const lac_device *device, const char *what, uint64_
     lac_status status = lac_cuda_enter(device, what, &entered);
     if (status) return status;
     lac_cu_pointer pointer = 0;
-    int mode = relax_capture(driver);
+    int mode = lac_cuda_relax_capture(driver);
     int result = driver->cuMemAlloc(&pointer, bytes ? bytes : 1);
-    restore_capture(driver, mode);
+    lac_cuda_restore_capture(driver, mode);
     lac_cuda_leave(device, entered);
     if (result) {
         status = lac_cuda_check(result, what);
@@ -66,10 +64,10 @@ lac_status lac_cuda_upload(const lac_device *device, const char *what, const voi
     if (status) return status;
     bool entered;
     if (!(status = lac_cuda_enter(device, what, &entered))) {
-        int mode = relax_capture(state->driver);
+        int mode = lac_cuda_relax_capture(state->driver);
         if (bytes) status = lac_cuda_check(state->driver->cuMemcpyHtoDAsync(pointer, host, bytes, state->copies), what);
         if (!status) status = lac_cuda_check(state->driver->cuStreamSynchronize(state->copies), what);
-        restore_capture(state->driver, mode);
+        lac_cuda_restore_capture(state->driver, mode);
         lac_cuda_leave(device, entered);
     }
     if (status) {
@@ -85,9 +83,9 @@ void lac_cuda_free(const lac_device *device, lac_cu_pointer pointer)
     bool entered;
     if (!pointer || lac_cuda_enter(device, "free", &entered)) return;
     const lac_cuda_driver *driver = lac_cuda_state_of(device)->driver;
-    int mode = relax_capture(driver);
+    int mode = lac_cuda_relax_capture(driver);
     driver->cuMemFree(pointer);
-    restore_capture(driver, mode);
+    lac_cuda_restore_capture(driver, mode);
     lac_cuda_leave(device, entered);
 }
 

@@ -350,6 +350,7 @@ lac_status lac_cuda_programs_hold(int ordinal, lac_cuda_programs **out)
         programs->ordinal = ordinal;
         pthread_rwlock_init(&programs->entries_lock, NULL);
         pthread_mutex_init(&programs->build_lock, NULL);
+        pthread_mutex_init(&programs->notes_lock, NULL);
         programs->next = all;
         all = programs;
     }
@@ -376,5 +377,7 @@ void lac_cuda_programs_release(const lac_cuda_driver *driver, lac_cuda_programs 
     }
     pthread_rwlock_destroy(&programs->entries_lock);
     pthread_mutex_destroy(&programs->build_lock);
+    pthread_mutex_destroy(&programs->notes_lock);
+    lac_dense_notes_release(programs->notes);
     lac_release(programs);
 }

@@ -10,6 +10,9 @@
 /* A loaded program. Entries are added and never removed while the GPU is open. */
 typedef struct lac_cuda_entry lac_cuda_entry;
 
+/* What was timed once on a GPU; dense_choice.c's. */
+typedef struct lac_dense_note lac_dense_note;
+
 /* The programs of one GPU, shared by everybody who has it open: they all are in its primary context. */
 typedef struct lac_cuda_programs {
     struct lac_cuda_programs *next;
@@ -17,6 +20,8 @@ typedef struct lac_cuda_programs {
     pthread_rwlock_t entries_lock;
     pthread_mutex_t build_lock; /* one compilation at a time: the second asker finds the first one's result */
     lac_cuda_entry *entries;
+    pthread_mutex_t notes_lock; /* one timing at a time: the second asker finds the first one's result */
+    lac_dense_note *notes;
 } lac_cuda_programs;
 
 typedef struct lac_cuda_state {
@@ -44,6 +49,14 @@ void lac_cuda_leave(const lac_device *device, bool entered);
  * gone. Taking NULL is no release. */
 lac_status lac_cuda_programs_hold(int ordinal, lac_cuda_programs **out);
 void lac_cuda_programs_release(const lac_cuda_driver *driver, lac_cuda_programs *programs);
+
+/* dense_choice.c: forgets them. NULL is none. */
+void lac_dense_notes_release(lac_dense_note *notes);
+
+/* memory.c: another thread may be capturing a graph, during which the driver forbids much everywhere unless a thread says that
+ * what it does has nothing to do with the capture. Restore gets what relax returned. */
+int lac_cuda_relax_capture(const lac_cuda_driver *driver);
+void lac_cuda_restore_capture(const lac_cuda_driver *driver, int mode);
 
 /* cublaslt.c: gives a GPU's handle back, while its context is current. NULL is none. */
 void lac_cublaslt_release(void *handle);

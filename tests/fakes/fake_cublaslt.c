@@ -47,6 +47,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     long handles, calls, fail_at, products, last_algorithm;
     int fail_with, answers, refuse_handles, refuse_aligned;
+    double (*takes)(int number, int left, int right);
+    void (*advance)(double milliseconds);
 } fake = {.answers = 3};
 
 /* ---- what tests ask and say */
@@ -66,6 +68,12 @@ void fake_lt_fail_at(long number, int result)
 void fake_lt_set_answers(int count) { fake.answers = count; }
 /* Algorithms for aligned operands then take none. */
 void fake_lt_refuse_aligned(int refuse) { fake.refuse_aligned = refuse; }
+/* How long a product takes on the fake driver's clock: by the number of its algorithm and whether its operands are transposed. */
+void fake_lt_set_times(double (*takes)(int number, int left, int right), void (*advance)(double milliseconds))
+{
+    fake.takes = takes;
+    fake.advance = advance;
+}
 void fake_lt_refuse_handles(int refuse) { fake.refuse_handles = refuse; }
 
 static int enter(void)
@@ -270,6 +278,7 @@ int cublasLtMatmul(void *handle, const desc *d, const float *alpha, const void *
             if (d->epilogue == EPILOGUE_BIAS) sum += load(d->bias, lo->type, i);
             store(out, lo->type, place(lo, 0, i, j), sum);
         }
+    if (fake.takes) fake.advance(fake.takes((int)algo->number, d->left, d->right));
     pthread_mutex_lock(&lock);
     fake.products++;
     fake.last_algorithm =

@@ -1,0 +1,234 @@
+/* dense_choice.c - which of the library's algorithms a dense plan takes, and how it lays W. The library's own heuristics rank
+ * them, but do not know: the fastest is often a later answer, or one for W laid the other way. So a plan times them, once for a
+ * problem on a kind of GPU, and the choice is remembered: in the process, and in the folder of the kernels' cache. dense.c calls it.
+ *
+ * What is remembered is the number of an answer and what that answer was. The library is asked again every time, and a
+ * memory that is not among its answers counts as none: whatever a file says, the library gets only what it has said itself. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "cuda/cache.h"
+#include "cuda/dense_product.h"
+#include "cuda/state.h"
+
+/* Raise KEY_VERSION when what was timed must not be used any more. */
+enum { KEY_VERSION = 1, KEY_SIZE = 512, WAYS = 2 };
+
+/* As it is in the file. */
+typedef struct dense_record {
+    uint32_t other_way; /* 1: W lies the other way than lac_dense_product_make lays it */
+    uint32_t number;    /* of the answer */
+    uint64_t workspace_bytes;
+    lac_lt_algorithm algorithm;
+    double seconds;
+} dense_record;
+
+struct lac_dense_note {
+    lac_dense_note *next;
+    dense_record record;
+    char key[KEY_SIZE];
+};
+
+/* The library's answers for W as lac_dense_product_make lays it, and for the other way. */
+typedef struct dense_ways {
+    lac_dense_product product[WAYS];
+    lac_lt_answer answers[WAYS][LAC_DENSE_MOST_ANSWERS];
+    int count[WAYS];
+} dense_ways;
+
+static lac_status ask_way(const lac_device *device, dense_ways *ways, int way)
+{
+    lac_dense_alignment usual = lac_dense_alignment_usual(&ways->product[way]);
+    return lac_dense_ask(device, &ways->product[way], &usual, ways->answers[way], &ways->count[way]);
+}
+
+/* The other way may have no answers. */
+static lac_status ask_ways(const lac_problem *problem, dense_ways *ways)
+{
+    if (!lac_dense_product_make(problem, &ways->product[0]))
+        return lac_fail(LAC_STATUS_INTERNAL, "the problem is no dense product");
+    ways->product[1] = ways->product[0];
+    lac_dense_product_lay(&ways->product[1], !ways->product[0].w_by_inputs);
+    ways->count[1] = 0;
+    lac_status status = ask_way(problem->device, ways, 0);
+    if (status || (problem->options.no_timing && !lac_dense_has_choice(&ways->product[0]))) return status;
+    status = ask_way(problem->device, ways, 1);
+    return status == LAC_STATUS_UNSUPPORTED ? LAC_STATUS_OK : status;
+}
+
+/* ---- without timing */
+
+static void pick_untimed(const dense_ways *ways, int *way, int *number)
+{
+    *way = ways->count[1] && lac_dense_has_choice(&ways->product[0]) &&
+           lac_dense_prefers(&ways->answers[0][0], &ways->answers[1][0]);
+    *number = lac_dense_pick(&ways->product[*way], ways->answers[*way], ways->count[*way]);
+}
+
+/* ---- remembering */
+
+/* Everything that the times depend on but the library's version. */
+static void write_key(const lac_device *device, const lac_dense_product *p, char key[KEY_SIZE])
+{
+    lac_dense_alignment usual = lac_dense_alignment_usual(p);
+    snprintf(key, KEY_SIZE,
+             "lacuna dense %d\nGPU %.100s, %d multiprocessors\nsizes %" PRId64 " %" PRId64 " %" PRId64
+             "\ndtypes %d %d, compute %d\nby tokens %d %d\nfinish %d, bias %d, residual %d\naligned %" PRIu32 " %" PRIu32
+             " %" PRIu32 "\n",
+             KEY_VERSION, device->info.model, device->info.cores, p->m, p->n, p->k, (int)p->operand, (int)p->result, p->compute,
+             p->x_by_tokens, p->y_by_tokens, (int)p->finish, p->has_bias, p->has_residual, usual.x, usual.y, usual.c);
+}
+
+/* Whether the library's answers still have it. */
+static bool is_among(const dense_record *r, const dense_ways *ways)
+{
+    if (r->other_way >= WAYS || r->number >= (uint32_t)ways->count[r->other_way]) return false;
+    const lac_lt_answer *answer = &ways->answers[r->other_way][r->number];
+    return answer->workspace_bytes == r->workspace_bytes && !memcmp(&answer->algorithm, &r->algorithm, sizeof r->algorithm);
+}
+
+void lac_dense_notes_release(lac_dense_note *notes)
+{
+    for (lac_dense_note *next; notes; notes = next) {
+        next = notes->next;
+        lac_release(notes);
+    }
+}
+
+static const dense_record *find_note(const lac_cuda_programs *programs, const char *key)
+{
+    const lac_dense_note *note = programs->notes;
+    while (note && strcmp(note->key, key)) note = note->next;
+    return note ? &note->record : NULL;
+}
+
+/* In the place of what was remembered of it before. */
+static lac_status add_note(lac_cuda_programs *programs, const char *key, const dense_record *record)
+{
+    lac_dense_note *note = programs->notes;
+    while (note && strcmp(note->key, key)) note = note->next;
+    if (!note) {
+        if (!(note = lac_allocate_zeroed(sizeof *note))) return lac_fail_memory("a timed product", sizeof *note);
+        memcpy(note->key, key, strlen(key) + 1);
+        note->next = programs->notes;
+        programs->notes = note;
+    }
+    note->record = *record;
+    return LAC_STATUS_OK;
+}
+
+/* NOT_FOUND when the folder has none that is sound and among the answers. */
+static lac_status load_record(const char *key, const dense_ways *ways, dense_record *out)
+{
+    lac_cuda_image image = {0};
+    lac_status status = lac_cache_load(NULL, key, (int)lac_cublaslt_get(NULL)->version, &image);
+    if (status) return status;
+    bool sound = image.bytes == sizeof *out;
+    if (sound) memcpy(out, image.data, sizeof *out);
+    lac_release(image.data);
+    return sound && is_among(out, ways) ? LAC_STATUS_OK : LAC_STATUS_NOT_FOUND;
+}
+
+static void store_record(const char *key, dense_record *record)
+{
+    lac_cuda_image image = {.data = (char *)record, .bytes = sizeof *record};
+    if (lac_cache_store(NULL, key, (int)lac_cublaslt_get(NULL)->version, &image))
+        lac_log(LAC_LOG_LEVEL_WARNING, "%s; dense products are timed anew in every process", lac_last_error());
+}
+
+/* ---- timing */
+
+/* Both ways in turn, each from its best answer on by the library's own ranking: where time runs out, the last are left. */
+static int list_candidates(const dense_ways *ways, lac_dense_candidate candidates[WAYS * LAC_DENSE_MOST_ANSWERS])
+{
+    int count = 0;
+    for (int number = 0; number < LAC_DENSE_MOST_ANSWERS; ++number)
+        for (int way = 0; way < WAYS; ++way)
+            if (number < ways->count[way])
+                candidates[count++] = (lac_dense_candidate){&ways->product[way], &ways->answers[way][number]};
+    return count;
+}
+
+/* NOT_FOUND when nothing could be timed. */
+static lac_status time_ways(const lac_problem *problem, const dense_ways *ways, dense_record *out, bool *steady)
+{
+    lac_dense_candidate candidates[WAYS * LAC_DENSE_MOST_ANSWERS];
+    lac_dense_timing timing;
+    int count = list_candidates(ways, candidates);
+    double expected = lac_dense_product_cost(problem, &ways->product[0]).seconds;
+    lac_status status = lac_dense_time(problem->device, candidates, count, expected, &timing);
+    if (status) return status;
+    if (timing.fastest < 0) return LAC_STATUS_NOT_FOUND;
+    const lac_dense_candidate *fastest = &candidates[timing.fastest];
+    memset(out, 0, sizeof *out);
+    out->other_way = fastest->product == &ways->product[1];
+    out->number = (uint32_t)(fastest->answer - ways->answers[out->other_way]);
+    out->workspace_bytes = fastest->answer->workspace_bytes;
+    out->algorithm = fastest->answer->algorithm;
+    out->seconds = timing.seconds;
+    *steady = timing.steady;
+    return LAC_STATUS_OK;
+}
+
+/* Under notes_lock. NOT_FOUND when nothing is known and nothing could be timed. */
+static lac_status recall_or_time(const lac_problem *problem, const dense_ways *ways, bool may_time, dense_record *out)
+{
+    lac_cuda_programs *programs = lac_cuda_state_of(problem->device)->programs;
+    char key[KEY_SIZE];
+    write_key(problem->device, &ways->product[0], key);
+    const dense_record *known = find_note(programs, key);
+    if (known && is_among(known, ways)) {
+        *out = *known;
+        return LAC_STATUS_OK;
+    }
+    lac_status status = load_record(key, ways, out);
+    if (status == LAC_STATUS_NOT_FOUND && may_time) {
+        bool steady = false;
+        dense_record others;
+        if ((status = time_ways(problem, ways, out, &steady))) return status;
+        /* Another process may have timed it meanwhile: one choice for all. A disturbed one is for this process alone. */
+        status = load_record(key, ways, &others);
+        if (!status)
+            *out = others;
+        else if (status == LAC_STATUS_NOT_FOUND && steady)
+            store_record(key, out);
+        if (status == LAC_STATUS_NOT_FOUND) status = LAC_STATUS_OK;
+    }
+    return status ? status : add_note(programs, key, out);
+}
+
+/* ---- choosing */
+
+lac_status lac_dense_choose(const lac_problem *problem, bool may_time, lac_dense_way *out)
+{
+    lac_cuda_programs *programs = lac_cuda_state_of(problem->device)->programs;
+    dense_ways ways;
+    dense_record record;
+    bool timed = !problem->options.no_timing;
+    lac_status status = ask_ways(problem, &ways);
+    if (status) return status;
+    int way, number;
+    pick_untimed(&ways, &way, &number);
+    if (timed) {
+        pthread_mutex_lock(&programs->notes_lock);
+        status = recall_or_time(problem, &ways, may_time, &record);
+        pthread_mutex_unlock(&programs->notes_lock);
+        if (!status) {
+            way = (int)record.other_way;
+            number = (int)record.number;
+        } else if (status != LAC_STATUS_NOT_FOUND) {
+            return status;
+        }
+    }
+    lac_lt_answer least[LAC_DENSE_MOST_ANSWERS];
+    lac_dense_alignment alignment = lac_dense_alignment_least(&ways.product[way]);
+    int count;
+    if ((status = lac_dense_ask(problem->device, &ways.product[way], &alignment, least, &count))) return status;
+    out->product = ways.product[way];
+    out->choice[LAC_DENSE_USUAL] = ways.answers[way][number];
+    out->choice[LAC_DENSE_LEAST] = least[0];
+    return LAC_STATUS_OK;
+}
