@@ -13,9 +13,9 @@
 #include "cuda/runtime.h"
 #include "cuda/state.h"
 
-enum { ALIGNMENT = 256, MOST_SLOTS = 24, PASSES = 2, ROUNDS = 5, MOST_FINALISTS = 6, PATTERN_BYTES = 1 << 20 };
+enum { ALIGNMENT = 256, MOST_SLOTS = 32, PASSES = 2, ROUNDS = 9, MOST_FINALISTS = 6, PATTERN_BYTES = 1 << 20 };
 enum { MOST_CANDIDATES = 2 * LAC_DENSE_MOST_ANSWERS, AT_LEAST = 2 };
-static const double BATCH_SECONDS = 120e-6; /* against which an event's half microsecond is little                   */
+static const double BATCH_SECONDS = 200e-6; /* against which an event's half microsecond is little                   */
 static const double HOST_SECONDS = 8e-6;    /* that the host may need to queue a call                                */
 static const double MOST_SECONDS = 30e-3;   /* of calls in each part of a timing; long ones are tried fewer times    */
 static const double CLOSE = 1.06;           /* of the fastest: who is timed again                                    */
@@ -47,7 +47,7 @@ static lac_cu_pointer sweep_of(const test_bed *bed) { return workspace_of(bed) +
 
 /* ---- the bed */
 
-/* As many slots as fill L2 twice, or a batch. */
+/* As many slots as fill L2 twice, which go round, or as many as there may be calls in a batch. */
 static void lay_out(const lac_dense_product *p, double expected, test_bed *bed)
 {
     lac_dense_product other = *p;
@@ -62,7 +62,7 @@ static void lay_out(const lac_dense_product *p, double expected, test_bed *bed)
     uint64_t slots = 2 * l2 / bed->slot_bytes + 1;
     bed->slots = slots < MOST_SLOTS ? (int)slots : MOST_SLOTS;
     double calls = BATCH_SECONDS / expected;
-    bed->calls = calls < 1.0 ? 1 : calls > (double)bed->slots ? bed->slots : (int)calls;
+    bed->calls = calls < 1.0 ? 1 : calls > (double)MOST_SLOTS ? MOST_SLOTS : (int)calls;
     bed->sweep_bytes = 2 * l2;
     double behind = (double)bed->calls * (HOST_SECONDS - expected); /* that the host falls behind the GPU */
     double sweep_seconds = (double)bed->sweep_bytes / lac_cuda_rates_of(bed->device)->memory;
@@ -211,8 +211,8 @@ static int keep_finalists(contest *all, int count)
 static lac_status decide(test_bed *bed, const lac_dense_candidate *candidates, contest *finalists, int count,
                          lac_dense_timing *out)
 {
-    double turn = (double)(count * bed->calls) * finalists[0].seconds;
-    int rounds = MOST_SECONDS / turn >= ROUNDS ? ROUNDS : MOST_SECONDS / turn >= 3.0 ? 3 : 1;
+    double turns = MOST_SECONDS / ((double)(count * bed->calls) * finalists[0].seconds);
+    int rounds = turns < 1.0 ? 1 : turns > ROUNDS ? ROUNDS : (int)turns;
     for (int round = 0; round < rounds; ++round)
         for (int i = 0; i < count; ++i) {
             lac_status status = time_batch(bed, &candidates[finalists[i].number], &finalists[i].times[round]);
