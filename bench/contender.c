@@ -8,6 +8,7 @@
 
 #include "harness.h"
 #include "parallel.h"
+#include "turns.h"
 
 /* ---- X and Y */
 
@@ -76,6 +77,21 @@ static lac_status clone_weight(const lac_weight *weight, lac_weight **out)
     return status ? status : lac_weight_from_parts(&info, parts, out);
 }
 
+/* Whether the first plan of a contender times the vendor's algorithms, which wants the GPU for itself: where dense is picked. */
+static int times_itself(const bench_contender *c, const lac_plan_options *options)
+{
+    const bench_problem *p = c->problem;
+    lac_plan_options asked = *options;
+    lac_plan_info info = {.size = sizeof info};
+    lac_plan *plan = NULL;
+    if (p->session->backend->kind == LAC_DEVICE_KIND_CPU || c->copies) return 0;
+    asked.predict_only = 1;
+    int dense = !lac_plan_create(p->session->device, p->weight, p->m, &asked, &plan) && !lac_plan_get_info(plan, &info) &&
+                info.is_dense;
+    lac_plan_free(plan);
+    return dense;
+}
+
 static lac_status make_plan(bench_contender *c, const char *kernel, lac_weight **weight, void **plan)
 {
     const bench_problem *p = c->problem;
@@ -92,10 +108,13 @@ static lac_status make_plan(bench_contender *c, const char *kernel, lac_weight *
     lac_status status = shares ? LAC_STATUS_OK : clone_weight(p->weight, weight);
     lac_plan *made = NULL;
     const lac_weight *from = shares ? p->weight : *weight;
+    int alone = !status && times_itself(c, &options);
+    if (alone) bench_turns_alone(p->session->turns);
     if (!status && (status = lac_plan_create(p->session->device, from, p->m, &options, &made))) {
         lac_weight_free(*weight);
         *weight = NULL;
     }
+    if (alone) bench_turns_together(p->session->turns);
     *plan = made;
     return status;
 }

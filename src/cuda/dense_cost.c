@@ -12,8 +12,12 @@ typedef struct dense_tile {
     bool fp32, tensor; /* for which arithmetic there is such a one */
 } dense_tile;
 
+/* The library has tiles of nearly every multiple of 32 for the tensor cores; these are enough for a product to fit its waves. */
 static const dense_tile tiles[] = {
-    {256, 128, false, true}, {128, 128, true, true}, {64, 128, true, true}, {64, 64, true, true}, {32, 64, true, false}};
+    {256, 128, false, true}, {128, 128, true, true},  {64, 128, true, true},  {64, 64, true, true},    {32, 64, true, false},
+    {160, 128, false, true}, {192, 128, false, true}, {96, 128, false, true}, {128, 160, false, true}, {128, 192, false, true},
+    {128, 256, false, true}, {64, 160, false, true},  {64, 192, false, true}, {64, 256, false, true},  {128, 64, false, true},
+    {64, 96, false, true},   {96, 64, false, true}};
 enum { TILES = sizeof tiles / sizeof *tiles, MOST_PARTS = 16, LEAST_INPUTS = 256 };
 
 /* What the library's kernels reach with one kind of operands. */
@@ -22,6 +26,7 @@ typedef struct dense_reach {
     double small;   /* ... and what smaller ones reach of that                                   */
     double hot;     /* by how much more time long products take, under which the clock falls     */
     double memory;  /* of a copy's rate                                                          */
+    double odd;     /* ... and what tiles reach whose sides are no powers of two; 0: there are none */
     double l2;      /* of what tiles read, what comes out of L2: neighbouring blocks share loads */
     double fill;    /* seconds before the first product and after the last                       */
     double y;       /* of the time in which Y is written, what no product hides                  */
@@ -30,7 +35,7 @@ typedef struct dense_reach {
 static const dense_reach in_fp32 = {.compute = 0.92, .small = 0.95, .memory = 0.5, .l2 = 0.75, .fill = 6e-6};
 static const dense_reach in_tf32 = {.compute = 0.9, .small = 0.6, .memory = 1.0, .l2 = 0.5, .fill = 3e-6};
 static const dense_reach in_16_bits = {
-    .compute = 1.0, .small = 1.0, .hot = 0.15, .memory = 1.0, .l2 = 0.25, .fill = 0.75e-6, .y = 0.6};
+    .compute = 1.0, .small = 1.0, .odd = 0.96, .hot = 0.15, .memory = 1.0, .l2 = 0.25, .fill = 0.75e-6, .y = 0.6};
 /* For one token the library has kernels that only stream W. */
 static const dense_reach of_vector = {.compute = 1.0, .small = 1.0, .memory = 1.0, .l2 = 0.0, .fill = 1e-6};
 
@@ -40,6 +45,8 @@ static const dense_reach *reach_of(const lac_dense_product *p)
     if (p->m == 1) return &of_vector;
     return p->compute == LAC_LT_COMPUTE_TF32 ? &in_tf32 : &in_fp32;
 }
+
+static bool is_odd(int side) { return side & (side - 1); }
 
 /* Bytes that kernels/finish.cu moves. */
 static double finish_bytes(const lac_problem *problem, const lac_dense_product *p)
@@ -61,10 +68,12 @@ lac_cost lac_dense_product_cost(const lac_problem *problem, const lac_dense_prod
     bool vector = reach == &of_vector, tensor = !vector && reach != &in_fp32;
     lac_cost best = {0};
     for (int i = 0; i < TILES; ++i) {
-        if (!(tensor ? tiles[i].tensor : tiles[i].fp32)) continue;
+        bool odd = is_odd(tiles[i].tokens) || is_odd(tiles[i].outputs);
+        if (!(tensor ? tiles[i].tensor : tiles[i].fp32) || (odd && reach->odd <= 0.0)) continue;
         double across = ceil(n / tiles[i].outputs), down = ceil(m / tiles[i].tokens);
         double products = (vector ? 1.0 : down * tiles[i].tokens) * across * tiles[i].outputs * k;
         double efficiency = reach->compute * (tiles[i].tokens * tiles[i].outputs >= 128 * 128 ? 1.0 : reach->small);
+        if (odd) efficiency *= reach->odd;
         double flops = tensor ? products * (p->operand == LAC_DTYPE_F32 ? 4.0 : 2.0) : 0.0;
         efficiency /= 1.0 + reach->hot * lac_model_gpu_heat(flops / rates.mma_f16 / efficiency);
         for (int parts = 1; parts <= MOST_PARTS; parts *= 2) {
