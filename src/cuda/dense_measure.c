@@ -4,6 +4,7 @@
  * Calls of a few microseconds are told apart by a percent, so the queue must not run empty: while the GPU sweeps its caches, which
  * takes longer than the host needs to put a batch of calls behind it, the batch is queued; two events around it tell its time.
  * Each call of a batch has operands of its own, so that it finds none of them in L2, as in a model of many layers. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "core/dtype.h"
@@ -13,9 +14,10 @@
 #include "cuda/runtime.h"
 #include "cuda/state.h"
 
-enum { ALIGNMENT = 256, MOST_SLOTS = 32, PASSES = 3, ROUNDS = 9, MOST_FINALISTS = 6, PATTERN_BYTES = 1 << 20 };
+enum { ALIGNMENT = 256, MOST_SLOTS = 32, LEAST_CALLS = 4, PASSES = 2, ROUNDS = 9, MOST_FINALISTS = 6, PATTERN_BYTES = 1 << 20 };
 enum { MOST_CANDIDATES = 2 * LAC_DENSE_MOST_ANSWERS, AT_LEAST = 2 };
 static const double BATCH_SECONDS = 200e-6; /* against which an event's half microsecond is little                   */
+static const double LONG_SECONDS = 1e-3;    /* that LEAST_CALLS may take: one alone runs at a higher clock than several   */
 static const double HOST_SECONDS = 8e-6;    /* that the host may need to queue a call                                */
 static const double MOST_SECONDS = 30e-3;   /* of calls in each part of a timing; long ones are tried fewer times    */
 static const double CLOSE = 1.06;           /* of the fastest: who is timed again                                    */
@@ -61,8 +63,8 @@ static void lay_out(const lac_dense_product *p, double expected, test_bed *bed)
     bed->slot_bytes = bed->bias_at + aligned((uint64_t)p->n * lac_dtype_size(p->result));
     uint64_t slots = 2 * l2 / bed->slot_bytes + 1;
     bed->slots = slots < MOST_SLOTS ? (int)slots : MOST_SLOTS;
-    double calls = BATCH_SECONDS / expected;
-    bed->calls = calls < 1.0 ? 1 : calls > (double)MOST_SLOTS ? MOST_SLOTS : (int)calls;
+    double calls = fmax(BATCH_SECONDS / expected, fmin(LEAST_CALLS, LONG_SECONDS / expected));
+    bed->calls = calls < 1.0 ? 1 : calls > MOST_SLOTS ? MOST_SLOTS : (int)calls;
     bed->sweep_bytes = 2 * l2;
     double behind = (double)bed->calls * (HOST_SECONDS - expected); /* that the host falls behind the GPU */
     double sweep_seconds = (double)bed->sweep_bytes / lac_cuda_rates_of(bed->device)->memory;
