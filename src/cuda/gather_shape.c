@@ -50,8 +50,9 @@ static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.15, MEET_EFFICIE
 /* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
 static const double JOINED_SHARE = 0.74;
 
-/* And where they are joined in fours: a tile of 128 x 256, and those of fewer tokens. */
-static const double WIDE_FOURS_SHARE = 1.06, FEW_FOURS_SHARE = 0.96;
+/* And where they are joined in fours: a tile of 128 x 256, and those of fewer tokens. Of the time in which the first writes rows of Y in
+ * another order, what no products hide. */
+static const double WIDE_FOURS_SHARE = 1.06, FEW_FOURS_SHARE = 0.96, SCATTERED_SHARE = 0.8;
 
 /* The clock falls under long work: by so much at most. */
 static const double HOT_SHARE = 0.2;
@@ -186,6 +187,8 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                                (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
     if (s->few) fill += FEW_SECONDS + (s->meets ? MEET_SECONDS : 0.0);
     if (o->y_layout == LAC_LAYOUT_TOKEN_MAJOR && s->staging == 0 && !stream) fill += y_bytes / UNSTAGED_RATE;
+    if (lac_gather_in_fours(s) && s->tile_outputs > 64 && problem->weight->part[LAC_PART_ROW_PERM].data)
+        fill += SCATTERED_SHARE * y_bytes / rates->memory;
     double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * waves - 1.0);
     bool few = s->few || (stream && s->tile_tokens < 256); /* tiles for few tokens wait for memory, whatever the clock */
     double efficiency = s->meets && stream ? MEET_EFFICIENCY
