@@ -301,7 +301,7 @@ static void count_banks(const select_reader *r, bank_count *count)
     }
 }
 
-static void check_select(lac_device *target, const lac_weight *w, int64_t m, int *reached, bank_count *banks)
+static void check_select(lac_device *target, const lac_weight *w, int64_t m, int *reached, bank_count *banks, int *streamed)
 {
     lac_problem problem = {.device = target, .weight = w, .m = m};
     problem.options.x_dtype = w->dtype;
@@ -309,6 +309,8 @@ static void check_select(lac_device *target, const lac_weight *w, int64_t m, int
     if (!lac_select_shape_make(&problem, &s)) return;
     assert_true(s.shared_bytes <= lac_cuda_target_of(target)->shared_per_block);
     assert_true((int64_t)s.chunks * s.chunk_inputs >= w->geometry.k);
+    assert_true(s.x_ring >= 1 && s.chunk_inputs % 8 == 0 && s.chunk_inputs + s.chunk_inputs / 8 <= UINT16_MAX);
+    assert_true(s.x_warps ? s.x_strips >= 1 || problem.options.x_layout != LAC_LAYOUT_TOKEN_MAJOR : s.x_ring == 1);
     lac_select_tiled tiled;
     ASSERT_OK(lac_select_tile(w, &s, &tiled));
     int64_t n = w->geometry.n, k = w->geometry.k;
@@ -338,6 +340,7 @@ static void check_select(lac_device *target, const lac_weight *w, int64_t m, int
     reached[s.all_inputs ? 0 : s.packed ? (tiled.more ? 7 : 6) : s.sparse ? 1 : s.chunk_batches ? 2 : 3]++;
     reached[4] += s.chunks > 1;
     reached[5] += s.unit_rows == 16;
+    if (streamed) *streamed += s.x_warps > 0;
     lac_select_tiled_release(&tiled);
     free(out.dense);
     free(wanted);
@@ -377,7 +380,7 @@ static void tiles_hold_the_weight(void **state)
         ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
         int64_t m = 1 + case_below(&rng, 16);
         for (int mma = 0; mma < 2; mma++) check_case(targets[case_below(&rng, 3)], w, m, mma, reached);
-        check_select(targets[1 + case_below(&rng, 2)], w, 1 + case_below(&rng, 32), selects, &banks);
+        check_select(targets[1 + case_below(&rng, 2)], w, 1 + case_below(&rng, 32), selects, &banks, NULL);
         lac_weight_free(w);
         lac_mask_free(mask);
         free(keep);
@@ -472,16 +475,35 @@ static void a_rest_is_packed_behind(void **state)
     ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
     int selects[8] = {0};
     bank_count banks = {0};
-    for (int m = 2; m <= 32; m += 15) check_select(target, w, m, selects, &banks);
+    for (int m = 2; m <= 32; m += 15) check_select(target, w, m, selects, &banks, NULL);
     assert_int_equal(selects[7], 3);
     lac_weight_free(w);
     lac_mask_free(mask);
     lac_device_close(target);
 }
 
+/* X comes before the products or beside them, whichever the model takes for faster; a large weight has problems of both kinds. */
+static void x_comes_in_two_ways(void **state)
+{
+    (void)state;
+    int streamed = 0, all = 0, selects[8] = {0};
+    bank_count banks = {0};
+    lac_pattern p;
+    lac_weight *w = NULL;
+    lac_device *target;
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    ASSERT_OK(lac_pattern_parse("2:4", &p));
+    ASSERT_OK(lac_weight_sample(&p, 4096, 4096, LAC_DTYPE_F16, &w));
+    for (int m = 2; m <= 32; m += 30, all++) check_select(target, w, m, selects, &banks, &streamed);
+    lac_weight_free(w);
+    print_message("%d of %d streamed\n", streamed, all);
+    assert_true(streamed > 0 && streamed < all);
+    lac_device_close(target);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_hold_the_weight), cmocka_unit_test(every_row_block_has_its_turn),
-                                       cmocka_unit_test(a_rest_is_packed_behind)};
+                                       cmocka_unit_test(a_rest_is_packed_behind), cmocka_unit_test(x_comes_in_two_ways)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,12 +24,11 @@ typedef struct few_state {
 
 /* ---- shape and cost */
 
-/* As fitted on an H200: both launches; a wave's table, first stages and sums; a chunk's spreading, for each word, and for each token its products, which
- * do not hide behind it; all longer by up to a half when all multiprocessors are busy. Two groups of warps hide less than four. */
-static const double CALL_SECONDS = 3.0e-6, WAVE_SECONDS = 3.0e-6, WORD_SECONDS = 0.022e-6, CROWD = 0.5;
-static const double FOUR_GROUPS_SECONDS = 0.202e-6, FOUR_GROUPS_TOKEN_SECONDS = 2.5e-9;
-static const double TWO_GROUPS_SECONDS = 0.297e-6, TWO_GROUPS_TOKEN_SECONDS = 2.15e-9;
-static const double SPREAD_INSTRUCTIONS = 300.0; /* of a warp in a chunk, the rest of the loop among them */
+/* As fitted on an H200 with four words: both launches; a wave's table, first stages and sums; a chunk's spreading and, for each token, its products,
+ * which do not hide behind it; both longer by up to a half when all multiprocessors are busy. */
+static const double CALL_SECONDS = 3.0e-6, WAVE_SECONDS = 3.0e-6, SPREAD_SECONDS = 0.328e-6, TOKEN_SECONDS = 2.7e-9,
+                    CROWD = 0.5;
+static const double SPREAD_INSTRUCTIONS = 280.0; /* of a warp in a chunk, the rest of the loop among them */
 
 /* The blocks of more than two of a cluster find room on nine tenths of the multiprocessors: see docs/kernels/spmv.md. */
 static double blocks_at_once(const lac_gpu_rates *rates, const lac_few_shape *s)
@@ -42,9 +41,7 @@ static double fitted_seconds(const lac_gpu_rates *rates, const lac_few_shape *s)
 {
     double blocks = (double)s->tiles * s->split, at_once = blocks_at_once(rates, s), waves = ceil(blocks / at_once);
     double busy = fmin(blocks, at_once) / rates->multiprocessors, chunks = ceil((double)s->chunks / s->split);
-    double chunk = s->groups == 4 ? FOUR_GROUPS_SECONDS + FOUR_GROUPS_TOKEN_SECONDS * s->width
-                                  : TWO_GROUPS_SECONDS + TWO_GROUPS_TOKEN_SECONDS * s->width;
-    chunk = (chunk + WORD_SECONDS * s->words) * (1.0 + CROWD * busy);
+    double chunk = (SPREAD_SECONDS + TOKEN_SECONDS * s->width) * (1.0 + CROWD * busy);
     return CALL_SECONDS + waves * (WAVE_SECONDS + chunks * chunk);
 }
 

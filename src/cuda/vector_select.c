@@ -45,8 +45,11 @@ static void make_request(const lac_problem *problem, const lac_select_shape *s, 
     lac_cuda_request_define(r, "LAC_ROW_WARPS", s->row_warps);
     lac_cuda_request_define(r, "LAC_K_WARPS", s->k_warps);
     lac_cuda_request_define(r, "LAC_SPLIT", s->split);
-    lac_cuda_request_define(r, "LAC_STAGE", s->stage);
     lac_cuda_request_define(r, "LAC_RING", s->ring);
+    lac_cuda_request_define(r, "LAC_RING_FIRST", s->ring_first);
+    lac_cuda_request_define(r, "LAC_X_WARPS", s->x_warps);
+    lac_cuda_request_define(r, "LAC_X_RING", s->x_ring);
+    lac_cuda_request_define(r, "LAC_X_STRIPS", s->x_strips);
     lac_cuda_request_define(r, "LAC_EARLY", s->early);
     lac_cuda_request_define(r, "LAC_CHUNK_INPUTS", s->chunk_inputs);
     lac_cuda_request_define(r, "LAC_CHUNK_BATCHES", s->chunk_batches);
@@ -66,10 +69,7 @@ const lac_cuda_flow lac_cuda_select_flow = {select_requests};
 
 /* ---- cost */
 
-static const double EARLY_SECONDS = 1.7e-6;     /* as fitted on an H200 */
 static const double SPREAD_INSTRUCTIONS = 54.0; /* of a step, packed: 43 for each of four rows in four steps */
-/* Of a step, packed, what loads do not hide: clocks of a multiprocessor for spreading and for 8 tokens, as fitted on an H200. */
-static const double SPREAD_CLOCKS = 3.0, PRODUCT_CLOCKS = 1.5;
 
 static double tiles_of(const lac_select_shape *s) { return (double)((s->units + s->row_warps - 1) / s->row_warps); }
 
@@ -87,9 +87,6 @@ lac_cost lac_cuda_select_cost(const lac_problem *problem)
     double x_copies = tiles * (double)w->geometry.k * token_tiles * 16.0;
     double sums = (double)s.units * s.unit_rows * m * 4.0 * s.split * s.k_warps;
     double conflicts = s.all_inputs || s.packed ? 1.0 : 1.3;
-    /* X comes before the first product; what starts early hides most of its launch. */
-    double fill = lac_select_stage_seconds(w, &s) + 2.0 * sums / rates->l2 - (s.early ? EARLY_SECONDS : 0.0);
-    if (s.packed) fill += steps * (SPREAD_CLOCKS + PRODUCT_CLOCKS * token_tiles) * 4.0 / rates->issue;
     lac_gpu_work work = {.memory_bytes = weight_bytes + x_bytes + y_bytes,
                          .l2_bytes = weight_bytes + x_copies,
                          .shared_bytes = steps * 512.0 * token_tiles * conflicts + x_copies + 2.0 * sums,
@@ -98,9 +95,11 @@ lac_cost lac_cuda_select_cost(const lac_problem *problem)
                          .mma_flops = steps * mmas * 2.0 * 16 * 8 * (s.sparse ? 32 : 16) / (s.sparse ? 0.86 : 0.6),
                          .blocks = blocks,
                          .blocks_at_once = blocks,
-                         .fill_seconds = fmax(0.0, fill),
                          .launches = 1};
-    return lac_model_gpu_cost(rates, &work);
+    /* The counts say what bounds it; how long it takes, with what overlaps, was fitted where the work is shared out. */
+    lac_cost cost = lac_model_gpu_cost(rates, &work);
+    cost.seconds = fmax(s.seconds, cost.ceiling);
+    return cost;
 }
 
 /* ---- preparing */
@@ -148,7 +147,7 @@ static lac_status prepare_state(const lac_problem *problem, const lac_select_sha
     lac_select_tiled_release(&tiled);
     state->launch.grid[0] = (unsigned)(tiles_of(s) * s->split);
     state->launch.grid[1] = state->launch.grid[2] = 1;
-    state->launch.block = (unsigned)(32 * s->row_warps * s->k_warps);
+    state->launch.block = (unsigned)(32 * (s->row_warps * s->k_warps + s->x_warps));
     state->launch.shared_bytes = s->shared_bytes;
     state->launch.cluster = (unsigned)s->split;
     state->launch.early = s->early;

@@ -17,13 +17,15 @@ typedef struct lac_select_shape {
     bool is_free; /* chunks of a unit have numbers of batches of their own */
     int batch, batch_bytes;
     int row_warps, k_warps, split;
-    int stage;
-    int ring; /* packed: batches of a warp in shared memory; else 0 */
+    int ring, ring_first; /* packed: batches of a warp in shared memory, and those asked for before X; else 0 */
+    int x_warps;          /* that bring X while the others multiply; 0: it comes before */
+    int x_ring, x_strips; /* chunks of X in shared memory, strips of such a warp on their way */
     bool early;
     int64_t units;
     int chunk_inputs, chunks;
     int chunk_batches; /* 0: free */
     unsigned shared_bytes;
+    double seconds; /* that it is thought to take */
 } lac_select_shape;
 
 /* False when the kernel does not apply. A pure function of the problem and the device's description. */
@@ -31,8 +33,6 @@ bool lac_select_shape_make(const lac_problem *problem, lac_select_shape *out);
 
 /* Batches of the whole weight; of free columns each unit is taken to need the mean. */
 double lac_select_batches(const lac_weight *weight, const lac_select_shape *shape);
-/* What a block needs to bring its X. */
-double lac_select_stage_seconds(const lac_weight *weight, const lac_select_shape *shape);
 
 /* Words of values, of codes, of places and of inputs that a lane has of a batch, in this order. */
 int lac_select_value_words(const lac_select_shape *shape);
