@@ -102,7 +102,7 @@ static void values_are_swizzled(void **state)
         }
 }
 
-enum { PAIRS = 3, JOINED, EVERY, SHORT, STREAMED_VNM, FEW, FOURS, REACHED }; /* beside the kinds */
+enum { PAIRS = 3, JOINED, EVERY, SHORT, STREAMED_VNM, FEW, FOURS, MEETING, PACKED, REACHED }; /* beside the kinds */
 
 typedef struct reader {
     const lac_gather_shape *shape;
@@ -147,6 +147,33 @@ static void read_stage(reader *r, int64_t tile, int64_t stage)
     }
 }
 
+/* The same where W is packed: each four of inputs takes out of the word of its eight what its code says (stream.cu). */
+static void read_packed_stage(reader *r, int64_t tile, int64_t stage)
+{
+    const lac_gather_shape *s = r->shape;
+    const uint8_t *at = r->tiled->stages + stage * lac_gather_w_stage(s), *places = at + s->tile_outputs * lac_gather_w_row(s),
+                  *codes = places + s->tile_outputs * s->rows / 8;
+    const int32_t *index = r->tiled->index + stage * s->rows;
+    for (int row = 0; row < s->tile_outputs; row++)
+        for (int four = 0; four < s->rows / 4; four++) {
+            int64_t byte;
+            int shift;
+            uint32_t word = case_bits(at + lac_gather_word_at(row, four / 2), 0, 32), taken[4];
+            taken[0] = 0;
+            taken[1] = word;
+            taken[2] = four % 2 ? word & 0xffff0000u : word & 0xffff;
+            taken[3] = four % 2 ? word >> 16 : word << 16;
+            lac_gather_code_at(row, four, &byte, &shift);
+            uint32_t values = taken[codes[byte] >> shift & 3];
+            lac_gather_place_at(s, row, four, &byte, &shift);
+            int nibble = places[byte] >> shift & 15;
+            assert_true((nibble & 3) < nibble >> 2);
+            for (int i = 0; i < 2; i++)
+                add(r, r->tiled->output[tile * s->tile_outputs + row], index[four * 4 + (nibble >> 2 * i & 3)],
+                    values >> 16 * i & 0xffff);
+        }
+}
+
 static void check_shape(const lac_device *target, const lac_weight *w, lac_gather_shape shape)
 {
     /* A block's barriers and row numbers, and what the GPU keeps of each block for itself, come to it. */
@@ -160,7 +187,8 @@ static void check_shape(const lac_device *target, const lac_weight *w, lac_gathe
     uint32_t *wanted = case_read(w);
     int64_t real = shape.paired ? (shape.groups + 1) / 2 : shape.groups * shape.tiles_a_group;
     for (int64_t tile = 0; tile < real; tile++)
-        for (int64_t stage = tiled.range[2 * tile]; stage < tiled.range[2 * tile + 1]; stage++) read_stage(&r, tile, stage);
+        for (int64_t stage = tiled.range[2 * tile]; stage < tiled.range[2 * tile + 1]; stage++)
+            (shape.packed ? read_packed_stage : read_stage)(&r, tile, stage);
     for (int64_t i = real * shape.tile_outputs; i < shape.output_tiles * shape.tile_outputs; i++)
         assert_int_equal(tiled.output[i], -1);
     for (int64_t i = 0; i < n * k; i++)
@@ -190,6 +218,24 @@ static void check_few(lac_problem problem, lac_gather_kind kind, int *reached)
     reached[FEW]++;
 }
 
+/* What stream.cu alone has: parts that meet, 32 tokens, packed weights. */
+static void check_streams(lac_problem problem, int *reached)
+{
+    const lac_weight *w = problem.weight;
+    for (int packed = 0; packed < 2; packed++) {
+        lac_gather_shape shape = {
+            .kind = LAC_GATHER_STREAM, .rows = 64, .cluster = 1, .parts = 2, .meets = true, .resident = 1};
+        shape.height = w->geometry.n;
+        shape.groups = 1;
+        shape.packed = packed;
+        shape.tile_outputs = 128;
+        shape.tile_tokens = shape.width = problem.m <= 32 ? 32 : problem.m <= 64 ? 64 : 128;
+        if (!lac_gather_shape_complete(&problem, &shape)) continue;
+        check_shape(problem.device, w, shape);
+        reached[packed ? PACKED : MEETING]++;
+    }
+}
+
 /* The shape that the model chooses, the same with stages of 32 rows, in pairs, and row groups joined, which every weight may be. */
 static void check_case(lac_device *target, const lac_weight *w, int64_t m, lac_gather_kind kind, int *reached)
 {
@@ -202,7 +248,9 @@ static void check_case(lac_device *target, const lac_weight *w, int64_t m, lac_g
     reached[kind]++;
     reached[STREAMED_VNM] += kind == LAC_GATHER_STREAM && w->pattern.family == LAC_FAMILY_VNM;
     if (kind == (w->pattern.family == LAC_FAMILY_VNM && w->pattern.n <= 2)) check_few(problem, kind, reached);
-    shape.few = false;
+    if (kind == LAC_GATHER_STREAM) check_streams(problem, reached);
+    shape.few = shape.packed = shape.meets = false;
+    if (shape.tile_tokens == 32) shape.tile_tokens = shape.width = 64;
     shape.cluster = shape.parts = shape.resident = 1;
     shape.rows = 96 - shape.rows; /* the other length of a stage */
     if (lac_gather_shape_complete(&problem, &shape)) {
@@ -261,6 +309,8 @@ static void stages_hold_the_weight(void **state)
             p = (lac_pattern){.family = LAC_FAMILY_VNM, .unit_n = 16 << i % 4, .unit_k = 1, .n = 1 + i % 4, .m = 5};
         if (i % 10 == 6)
             p = (lac_pattern){.family = LAC_FAMILY_VNM, .unit_n = 8 << i % 4, .unit_k = 1, .n = 1 + i % 4 / 2, .m = 4};
+        if (i % 10 == 3) p = (lac_pattern){.family = LAC_FAMILY_VNM, .unit_n = 64, .unit_k = 1, .n = 1 + i / 10 % 2, .m = 8};
+        if (i % 10 == 7) p = (lac_pattern){.family = LAC_FAMILY_ELEMENT, .unit_n = 1, .unit_k = 1, .n = 1 + i / 10 % 2, .m = 8};
         int64_t n = 1 + case_below(&rng, 400), k = 1 + case_below(&rng, 300);
         uint8_t *keep = malloc((size_t)(n * k));
         float *dense = malloc((size_t)(n * k) * sizeof *dense);
@@ -281,9 +331,9 @@ static void stages_hold_the_weight(void **state)
     }
     lac_device_close(target);
     print_message("gathered dense %d (%d in pairs), gathered sparse %d, streamed %d (%d V:N:M), joined %d and %d of all rows, "
-                  "stages of the other length %d, few tokens %d, in fours %d\n",
+                  "stages of the other length %d, few tokens %d, in fours %d, meeting %d, packed %d\n",
                   reached[0], reached[PAIRS], reached[1], reached[2], reached[STREAMED_VNM], reached[JOINED], reached[EVERY],
-                  reached[SHORT], reached[FEW], reached[FOURS]);
+                  reached[SHORT], reached[FEW], reached[FOURS], reached[MEETING], reached[PACKED]);
     for (int i = 0; i < REACHED; i++) assert_true(reached[i] >= 20);
 }
 

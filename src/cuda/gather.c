@@ -54,18 +54,24 @@ lac_cost lac_cuda_gather_cost(const lac_problem *problem)
 
 /* ---- programs */
 
-static bool turns(const lac_problem *problem) { return lac_gather_turned_bytes(problem) > 0; }
+static bool turns(const lac_problem *problem, const lac_gather_shape *s) { return lac_gather_turned_bytes(problem, s) > 0; }
+
+/* Whether a program is stream.cu's: the one for X as it is, and what stands beside it where that reads a copy of X. */
+static bool is_stream(const lac_gather_shape *s, int program)
+{
+    return program == STREAM || (program == GATHER && lac_gather_copies_x(s));
+}
 
 /* Beside a stream stands a gather for X that the copy engine cannot take: without cluster, which would want other tiles. */
 static int cluster_of(const lac_gather_shape *s, int program)
 {
-    return s->kind == LAC_GATHER_STREAM && program != STREAM ? 1 : s->cluster;
+    return s->kind == LAC_GATHER_STREAM && !is_stream(s, program) ? 1 : s->cluster;
 }
 
-/* Of a stream's programs, parts meet in the stream alone; what stands beside it does without. */
+/* Of a stream's programs, parts meet in the stream alone; a gather beside it does without. */
 static bool meets_in(const lac_gather_shape *s, int program)
 {
-    return s->meets && (program == STREAM || s->kind != LAC_GATHER_STREAM);
+    return s->meets && (is_stream(s, program) || s->kind != LAC_GATHER_STREAM);
 }
 
 static int parts_of(const lac_gather_shape *s, int program) { return s->meets && !meets_in(s, program) ? 1 : s->parts; }
@@ -79,7 +85,7 @@ static bool adds_up(const lac_gather_shape *s) { return s->parts > 1 && !s->meet
 static int stages_of(const lac_problem *problem, const lac_gather_shape *s, int program)
 {
     unsigned room = lac_cuda_target_of(problem->device)->shared_per_block;
-    return program != STREAM && lac_gather_shared(s) + LAC_GATHER_NUMBERS_BYTES > room ? s->stages - 1 : s->stages;
+    return !is_stream(s, program) && lac_gather_shared(s) + LAC_GATHER_NUMBERS_BYTES > room ? s->stages - 1 : s->stages;
 }
 
 static unsigned shared_of(const lac_problem *problem, const lac_gather_shape *s, int program)
@@ -95,7 +101,8 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     if (program == STREAM && s->boxes)
         lac_cuda_request_begin(request, "gather_block.cu", "lac_gather_block");
     else
-        lac_cuda_request_begin(request, program == STREAM ? "stream.cu" : "gather.cu", entries[program]);
+        lac_cuda_request_begin(request, is_stream(s, program) ? "stream.cu" : "gather.cu",
+                               entries[is_stream(s, program) ? STREAM : program]);
     lac_cuda_request_define_problem(request, problem);
     lac_cuda_request_define(request, "LAC_ROWS", s->rows);
     lac_cuda_request_define(request, "LAC_TILE_OUTPUTS", s->tile_outputs);
@@ -105,6 +112,10 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_CLUSTER", cluster_of(s, program));
     lac_cuda_request_define(request, "LAC_RESIDENT", s->resident);
     if (program == GATHER && s->few) lac_cuda_request_define(request, "LAC_FEW", 1);
+    if (is_stream(s, program) && !s->boxes) {
+        lac_cuda_request_define(request, "LAC_PACKED", s->packed);
+        lac_cuda_request_define(request, "LAC_X_COPIED", program == GATHER);
+    }
     lac_cuda_request_define(request, "LAC_SPARSE", lac_gather_is_sparse(s));
     lac_cuda_request_define(request, "LAC_PARTS", parts_of(s, program));
     if (program <= STREAM && !s->boxes) lac_cuda_request_define(request, "LAC_MEETS", meets_in(s, program));
@@ -121,7 +132,7 @@ static int list_programs(const lac_problem *problem, const lac_gather_shape *s, 
     which[count++] = GATHER;
     if (lac_gather_by_engine(problem, s)) which[count++] = STREAM;
     if (adds_up(s)) which[count++] = REDUCE;
-    if (turns(problem)) which[count++] = TURN;
+    if (turns(problem, s)) which[count++] = TURN;
     return count;
 }
 
@@ -161,7 +172,7 @@ size_t lac_cuda_gather_workspace(const lac_problem *problem)
 {
     lac_gather_shape s;
     if (!shape_of(problem, &s, NULL)) return 0;
-    uint64_t bytes = aligned(lac_gather_turned_bytes(problem)) + partial_bytes(&s);
+    uint64_t bytes = aligned(lac_gather_turned_bytes(problem, &s)) + partial_bytes(&s);
     return bytes ? (size_t)bytes + ALIGNMENT : 0;
 }
 
@@ -254,14 +265,14 @@ static lac_gather_args make_args(const lac_problem *problem, const gather_state 
 {
     const lac_gather_shape *s = &state->shape;
     uintptr_t workspace = ((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* 0 when there is none */
-    bool turned = turns(problem) && !streams;
+    bool turned = turns(problem, s) && !streams;
     return (lac_gather_args){.weight = (const unsigned char *)(uintptr_t)state->stages,
                              .index = (const int *)(uintptr_t)state->index,
                              .range = (const int *)(uintptr_t)state->range,
                              .output = (const int *)(uintptr_t)state->output,
                              .x = turned ? (const void *)workspace : call->x,
                              .ldx = turned ? lac_gather_turned_ld(problem) : call->ldx,
-                             .partial = (float *)(void *)(workspace + aligned(lac_gather_turned_bytes(problem))),
+                             .partial = (float *)(void *)(workspace + aligned(lac_gather_turned_bytes(problem, s))),
                              .output_tiles = (int)s->output_tiles,
                              .token_tiles = (int)s->token_tiles,
                              .band = band_of(s, streams),
@@ -286,17 +297,17 @@ static bool suits_engine(const lac_cuda_boxes *boxes)
 }
 
 /* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x a block's share of the tokens. */
-static lac_cuda_boxes boxes_of_x(const lac_problem *problem, const lac_gather_shape *s, const lac_gpu_call *call)
+static lac_cuda_boxes boxes_of_x(const lac_problem *problem, const lac_gather_shape *s, const void *x, int64_t ldx,
+                                 bool token_major)
 {
-    bool token_major = problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
     int64_t m = problem->m, k = problem->weight->k_in;
     unsigned rows = (unsigned)s->rows, share = (unsigned)(s->tile_tokens / s->cluster);
     if (share > MOST_BOX) share = MOST_BOX;
-    return (lac_cuda_boxes){.data = call->x,
+    return (lac_cuda_boxes){.data = x,
                             .dtype = problem->options.x_dtype,
                             .columns = token_major ? k : m,
                             .rows = token_major ? m : k,
-                            .ld = call->ldx,
+                            .ld = ldx,
                             .across = token_major ? rows : 64,
                             .down = token_major ? share : rows};
 }
@@ -323,14 +334,16 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
     lac_cuda_tensor_map x_map = {0}, y_map = {0};
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
-    lac_cuda_boxes of_x = boxes_of_x(problem, s, &gpu_call), of_y = boxes_of_y(problem, &gpu_call);
-    bool streams = lac_gather_by_engine(problem, s) && suits_engine(&of_x);
+    bool token_major = problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    lac_cuda_boxes of_x = boxes_of_x(problem, s, gpu_call.x, gpu_call.ldx, token_major), of_y = boxes_of_y(problem, &gpu_call);
+    bool streams = lac_gather_by_engine(problem, s) && suits_engine(&of_x), copies = !streams && lac_gather_copies_x(s);
     lac_gather_args args = make_args(problem, state, &gpu_call, streams);
     args.stores_y = stores_y(s) && suits_engine(&of_y);
-    if (streams) status = lac_cuda_tensor_map_make(problem->device, &of_x, &x_map);
+    if (copies) of_x = boxes_of_x(problem, s, args.x, args.ldx, false);
+    if (streams || copies) status = lac_cuda_tensor_map_make(problem->device, &of_x, &x_map);
     if (!status && args.stores_y) status = lac_cuda_tensor_map_make(problem->device, &of_y, &y_map);
     if (status) return status;
-    void *parameters[] = {&gpu_call, &args, streams ? &x_map : &y_map, &y_map};
+    void *parameters[] = {&gpu_call, &args, streams || copies ? &x_map : &y_map, &y_map};
     int program = streams ? STREAM : GATHER, cluster = cluster_of(s, program), parts = parts_of(s, program);
     int64_t tiles = s->token_tiles * s->output_tiles, items = tiles / cluster * parts;
     int64_t most = lac_cuda_target_of(problem->device)->multiprocessors * s->resident / cluster;
@@ -343,7 +356,7 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
                                .cluster = (unsigned)(meets ? cluster * parts : cluster),
                                .early = true};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
-    if (turns(problem) && !streams) status = turn_x(problem, state, call->stream, &gpu_call, &args);
+    if (turns(problem, s) && !streams) status = turn_x(problem, state, call->stream, &gpu_call, &args);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
     if (!status && adds_up(s)) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
     return status;

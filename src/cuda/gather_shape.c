@@ -34,8 +34,12 @@ static const double OVERLAP_A_STAGE = 0.02;
 /* From the moment when a stage of a gathering block is free to the end of its next products, if no other block asks for any, and of
  * the rate of L2 what all of them get; a stage of boxes, at least. */
 static const double TRIP_SECONDS = 1.5e-6, TRIP_RATE = 2.5, BOX_SECONDS = 0.55e-6;
-/* The streaming kernel: a tile's epilogue, which no copy hides, the first stages of a block, and parts that meet. */
-static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, MEET_SECONDS = 0.5e-6;
+/* The streaming kernel: a tile's epilogue, which no copy hides, the first stages of a block, every part beyond the second of those that
+ * meet with 128 tokens, what 128 more tokens cost them, and a stage of packed weights, whatever else there is to do. */
+static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, PART_SECONDS = 2.0e-6, WIDE_SECONDS = 1.0e-6,
+                    UNPACK_SECONDS = 0.225e-6;
+/* The gathering kernel's parts that meet. */
+static const double MEET_SECONDS = 0.5e-6;
 /* What boxes of X that reach past the last token cost beside that. */
 static const double PADDING_SECONDS = 3.8e-6;
 
@@ -45,7 +49,7 @@ static const double FEW_SECONDS = 1.5e-6, AGAIN_SHARE = 0.82;
 
 /* Of the bound's rate, what the streaming kernels, their tiles for few tokens, parts that meet, and whole blocks reached on an
  * H200. The rate of L2 is that of cp.async, which the copy engine exceeds. */
-static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.15, MEET_EFFICIENCY = 1.27, BOX_EFFICIENCY = 1.2;
+static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.4, MEET_EFFICIENCY = 1.27, BOX_EFFICIENCY = 1.2;
 
 /* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
 static const double JOINED_SHARE = 0.74;
@@ -57,7 +61,8 @@ static const double WIDE_FOURS_SHARE = 1.06, FEW_FOURS_SHARE = 0.96, SCATTERED_S
 /* The clock falls under long work: by so much at most. */
 static const double HOT_SHARE = 0.2;
 
-/* Of the multiprocessors, those that clusters of more than two blocks can have: 32 of 4 blocks did not fit at once on an H200's 132. */
+/* Of the multiprocessors, those that clusters of more than two blocks can have: 32 of 4 blocks did not fit at once on an H200's 132, nor
+ * did 43 of 3. */
 static const double LARGE_CLUSTERS = 0.9;
 
 /* A copy of 512 bytes by a warp's cp.async occupies shared memory for 12 clocks. */
@@ -65,14 +70,14 @@ static const double CP_ASYNC_PORT = 3.0;
 
 /* ---- what the kernel can take */
 
-/* Whether four inputs from a multiple of 4 on never hold more than two kept ones of a row. */
-static bool quads_hold_two(const lac_geometry *g)
+/* Whether so many inputs from a multiple of that on never hold more than two kept ones of a row. */
+static bool hold_two(const lac_geometry *g, int64_t inputs)
 {
-    for (int64_t begin = 0; begin < 4 * g->group_m; begin += 4) {
+    for (int64_t begin = 0; begin < inputs * g->group_m; begin += inputs) {
         int64_t kept = 0;
-        for (int64_t at = begin; at < begin + 4;) {
+        for (int64_t at = begin; at < begin + inputs;) {
             int64_t end = (at / g->group_m + 1) * g->group_m;
-            if (end > begin + 4) end = begin + 4;
+            if (end > begin + inputs) end = begin + inputs;
             kept += end - at < g->slot_n ? end - at : g->slot_n;
             at = end;
         }
@@ -87,7 +92,7 @@ static bool takes(const lac_weight *w, lac_gather_kind kind)
     const lac_geometry *g = &w->geometry;
     bool element = w->pattern.family == LAC_FAMILY_ELEMENT;
     bool halves = w->pattern.family == LAC_FAMILY_VNM && w->pattern.n <= 2;
-    if (kind == LAC_GATHER_STREAM) return (element || halves) && !g->is_free && quads_hold_two(g);
+    if (kind == LAC_GATHER_STREAM) return (element || halves) && !g->is_free && hold_two(g, 4);
     return !element && halves == (kind == LAC_GATHER_SPARSE) && g->unit_n >= LEAST_HEIGHT;
 }
 
@@ -132,9 +137,9 @@ static double joined_rows(const lac_weight *w, const lac_gather_shape *s)
     return s->every ? k : k * (1.0 - pow(fmax(0.0, 1.0 - one / k), units));
 }
 
-uint64_t lac_gather_turned_bytes(const lac_problem *problem)
+uint64_t lac_gather_turned_bytes(const lac_problem *problem, const lac_gather_shape *s)
 {
-    if (problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && problem->m % 8 == 0) return 0;
+    if (!lac_gather_copies_x(s) && problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && problem->m % 8 == 0) return 0;
     return (uint64_t)lac_gather_turned_ld(problem) * (uint64_t)problem->weight->k_in * 2;
 }
 
@@ -169,7 +174,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
     double partial = s->parts > 1 && !s->meets ? tiles * s->parts * s->tile_outputs * s->tile_tokens * 4.0 : 0.0;
     bool as_is = engine && (o->x_layout == LAC_LAYOUT_TOKEN_MAJOR ? problem->weight->k_in : problem->m) % 8 == 0;
-    double turned = as_is ? 0.0 : 2.0 * (double)lac_gather_turned_bytes(problem);
+    double turned = as_is ? 0.0 : 2.0 * (double)lac_gather_turned_bytes(problem, s);
     /* Copies and tensor cores share the port of shared memory. Each warpgroup reads W's rows once for each product and X's rows
      * once for each 64 outputs; cp.async takes the port for three times its bytes, the copy engine for once. */
     double read = stages * own *
@@ -177,12 +182,14 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     double written = stages * ((engine ? 1.0 : CP_ASYNC_PORT) * lac_gather_x_stage(s) + own * lac_gather_w_stage(s));
     int blocks = s->cluster * (s->meets ? s->parts : 1);
     double padding = problem->m % s->tile_tokens ? PADDING_SECONDS : 0.0;
+    double more = (s->parts - 2) * PART_SECONDS * fmin(1.0, s->tile_tokens / 128.0) +
+                  WIDE_SECONDS * fmax(0.0, s->tile_tokens / 128.0 - 1.0);
     double clusters = clusters_at_once(problem, blocks);
     double waves = ceil(tiles * s->parts / blocks / (clusters * s->resident));
     bool stream = s->kind == LAC_GATHER_STREAM;
     double area = s->tile_outputs * s->tile_tokens / 32768.0, tile = SWITCH_SECONDS + EPILOGUE_SECONDS * area;
     bool scatters = problem->weight->part[LAC_PART_ROW_PERM].data && problem->m % 8;
-    double fill = stream ? waves * TILE_SECONDS + (s->meets ? MEET_SECONDS + padding : STREAM_FILL_SECONDS)
+    double fill = stream ? waves * TILE_SECONDS + (s->meets ? more + padding : STREAM_FILL_SECONDS)
                          : waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
                                (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
     if (s->few) fill += FEW_SECONDS + (s->meets ? MEET_SECONDS : 0.0);
@@ -213,9 +220,10 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                          .blocks = tiles * s->parts,
                          .blocks_at_once = clusters * blocks,
                          .fill_seconds = turned / rates->memory + fill,
-                         .chain_seconds = stream || s->few ? 0.0
-                                          : s->boxes       ? chain * BOX_SECONDS
-                                                           : trips,
+                         .chain_seconds = s->packed          ? chain * UNPACK_SECONDS
+                                          : stream || s->few ? 0.0
+                                          : s->boxes         ? chain * BOX_SECONDS
+                                                             : trips,
                          .exposed = stream || s->few ? 0.0 : 1.0 / (1.0 + overlap),
                          .efficiency = efficiency,
                          .launches = 1 + (turned > 0.0) + (s->parts > 1 && !s->meets),
@@ -242,6 +250,20 @@ static int staging_beside(const lac_gather_shape *s, int64_t bytes)
     return s->resident > 1 && (bytes - lac_gather_staging(1)) / stage >= 2 ? 1 : 0;
 }
 
+/* Tokens of Y that one block of parts that meet writes at once, at least. */
+static int least_share(const lac_problem *problem) { return problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR ? 16 : 32; }
+
+/* What stream.cu alone can do: 32 tokens, packed weights. */
+static bool streams_so(const lac_problem *problem, const lac_gather_shape *s)
+{
+    bool token_major =
+        problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR && problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    if (!lac_gather_copies_x(s)) return true;
+    if (s->kind != LAC_GATHER_STREAM || s->cluster > 1 || !lac_gather_by_engine(problem, s)) return false;
+    if (s->tile_tokens == 32 && (!s->meets || !token_major || problem->m > 32)) return false;
+    return !s->packed || (s->tile_tokens <= 128 && s->tile_outputs >= 128 && hold_two(&problem->weight->geometry, 8));
+}
+
 bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
 {
     const lac_geometry *g = &problem->weight->geometry;
@@ -265,9 +287,10 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
      * for each other than they save. */
     if (s->cluster > 1 && s->kind != LAC_GATHER_STREAM && (s->boxes || s->tile_outputs > 64)) return false;
     if (s->kind == LAC_GATHER_STREAM && s->tile_outputs > 128) return false; /* stream.cu: 64 outputs a warpgroup */
+    if (!streams_so(problem, s)) return false;
     if (s->kind == LAC_GATHER_STREAM && (s->cluster > 1 || s->meets) && !lac_gather_by_engine(problem, s)) return false;
     /* Each block fetches its share of the tokens in boxes of 64 (stream_x.cuh); more bytes than a stage waits for would never do. */
-    if (s->kind == LAC_GATHER_STREAM && s->tile_tokens / s->cluster < 64) return false;
+    if (s->kind == LAC_GATHER_STREAM && s->cluster > 1 && s->tile_tokens / s->cluster < 64) return false;
     int64_t places = lac_smaller(units * rows, g->k) * 4; /* of joined columns, were each in a four of its own */
     s->most_stages = lac_ceil_divide(lac_gather_in_fours(s) ? places : s->joined ? g->k : s->paired ? both : rows, s->rows);
     s->usual_stages = s->joined   ? fmax(1.0, joined_rows(problem->weight, s) / s->rows)
@@ -314,14 +337,15 @@ static void compare(const lac_problem *problem, const lac_gather_shape *shape, c
     best->found = true;
 }
 
-/* Parts that meet in a cluster: each block writes 32 tokens or more of what they add up, through the memory of the stages. So a second
+/* Parts that meet in a cluster: each block writes some of the tokens that they add up, through the memory of the stages. So a second
  * tile's stages could not come before the first one's sums were read: only where there is none. */
 static void consider_meeting(const lac_problem *problem, lac_gather_shape shape, choice *best)
 {
     shape.meets = true;
     int most = shape.few ? 2 : MOST_MEETING;
-    for (shape.parts = 2; shape.cluster == 1 && shape.parts <= most && shape.width / shape.parts >= 32; shape.parts *= 2)
-        if (lac_gather_shape_complete(problem, &shape) && shape.most_stages >= shape.parts &&
+    for (shape.parts = 2; shape.cluster == 1 && shape.parts <= most; ++shape.parts)
+        if (shape.width / shape.parts >= least_share(problem) && lac_gather_shape_complete(problem, &shape) &&
+            shape.most_stages >= shape.parts &&
             (double)(shape.token_tiles * shape.output_tiles) <= clusters_at_once(problem, shape.parts))
             compare(problem, &shape, best);
 }
@@ -330,7 +354,7 @@ static void consider(const lac_problem *problem, lac_gather_shape shape, choice 
 {
     if (shape.kind == LAC_GATHER_STREAM || shape.few) consider_meeting(problem, shape, best);
     if (!lac_gather_shape_complete(problem, &shape)) return;
-    int64_t most = shape.few ? 1 : shape.most_stages < MOST_PARTS ? shape.most_stages : MOST_PARTS;
+    int64_t most = shape.few || shape.packed ? 1 : shape.most_stages < MOST_PARTS ? shape.most_stages : MOST_PARTS;
     for (shape.parts = 1; shape.parts == 1 || shape.parts <= most; ++shape.parts) compare(problem, &shape, best);
 }
 
@@ -344,6 +368,9 @@ static void consider_ways(const lac_problem *problem, lac_gather_shape shape, ch
         for (shape.cluster = most; shape.cluster >= 1; --shape.cluster) {
             shape.apart = false;
             consider(problem, shape, best);
+            shape.packed = shape.kind == LAC_GATHER_STREAM;
+            if (shape.packed) consider(problem, shape, best);
+            shape.packed = false;
             shape.apart = shape.kind == LAC_GATHER_DENSE && !shape.every && in_boxes(problem->weight, shape.rows);
             if (shape.apart) consider(problem, shape, best);
         }
@@ -358,12 +385,13 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
     static const struct {
         int outputs, tokens, width, paired, resident, few;
         double dense, sparse;
-    } tiles[] = {{128, 256, 256, 0, 1, 0, 1.42, 1.6}, {64, 512, 256, 0, 1, 0, 1.74, 1.92}, {128, 128, 128, 0, 1, 0, 1.33, 1.22},
-                 {64, 256, 128, 0, 1, 0, 1.5, 1.6},   {128, 64, 64, 0, 1, 0, 1.38, 1.32},  {64, 128, 64, 0, 1, 0, 1.36, 1.28},
-                 {128, 64, 64, 0, 2, 0, 1.5, 1.32},   {64, 128, 64, 0, 2, 0, 1.45, 1.28},  {128, 256, 256, 1, 1, 0, 1.34, 0.0},
-                 {128, 128, 128, 1, 1, 0, 1.0, 0.0},  {256, 128, 128, 0, 1, 0, 1.3, 1.38}, {128, 192, 192, 0, 1, 0, 1.32, 1.52},
-                 {64, 384, 192, 0, 1, 0, 1.24, 1.5},  {64, 64, 64, 0, 1, 1, 1.05, 0.9},    {64, 128, 64, 0, 1, 1, 1.2, 1.22},
-                 {128, 64, 64, 0, 1, 1, 1.0, 1.15},   {128, 128, 128, 0, 1, 1, 0.98, 1.38}};
+    } tiles[] = {
+        {128, 256, 256, 0, 1, 0, 1.42, 1.6}, {64, 512, 256, 0, 1, 0, 1.74, 1.92},  {128, 128, 128, 0, 1, 0, 1.33, 1.22},
+        {64, 256, 128, 0, 1, 0, 1.5, 1.6},   {128, 64, 64, 0, 1, 0, 1.38, 1.32},   {64, 128, 64, 0, 1, 0, 1.36, 1.28},
+        {128, 64, 64, 0, 2, 0, 1.5, 1.32},   {64, 128, 64, 0, 2, 0, 1.45, 1.28},   {128, 256, 256, 1, 1, 0, 1.34, 0.0},
+        {128, 128, 128, 1, 1, 0, 1.0, 0.0},  {256, 128, 128, 0, 1, 0, 1.3, 1.38},  {128, 192, 192, 0, 1, 0, 1.32, 1.52},
+        {64, 384, 192, 0, 1, 0, 1.24, 1.5},  {64, 64, 64, 0, 1, 1, 1.05, 0.9},     {64, 128, 64, 0, 1, 1, 1.2, 1.22},
+        {128, 64, 64, 0, 1, 1, 1.0, 1.15},   {128, 128, 128, 0, 1, 1, 0.98, 1.38}, {128, 32, 32, 0, 1, 0, 0.0, 0.0}};
     const lac_weight *w = problem->weight;
     const lac_geometry *g = &w->geometry;
     if (problem->m == 0 || g->n == 0) return false;

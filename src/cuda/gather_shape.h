@@ -24,6 +24,7 @@ typedef struct lac_gather_shape {
     double filled;                               /* ... sparse: of its slots, those that have a row of X, about */
     bool every;                                  /* ... and these being so many, all rows of X in their order */
     bool apart;                                  /* rows of X come one by one although they are neighbours */
+    bool packed;                                 /* a stream's W has two values for eight inputs: few tokens */
     bool few;                                    /* tokens: as many stages as fit, few registers */
     bool boxes;                                  /* a stage's rows of X are neighbours: gather_block.cu */
     int staging;                                 /* pieces of Y on its way out; 0: it goes directly */
@@ -41,12 +42,19 @@ static inline bool lac_gather_is_sparse(const lac_gather_shape *s) { return s->k
 static inline bool lac_gather_in_fours(const lac_gather_shape *s) { return s->joined && lac_gather_is_sparse(s); }
 /* Whether nothing is read for such a slot. To ask for each row costs more than it saves but where L2 is the bound. */
 static inline bool lac_gather_has_holes(const lac_gather_shape *s) { return lac_gather_in_fours(s) && s->tile_tokens == 512; }
-static inline int lac_gather_w_row(const lac_gather_shape *s) { return s->rows * (lac_gather_is_sparse(s) ? 1 : 2); }
+static inline int lac_gather_w_row(const lac_gather_shape *s)
+{
+    return s->packed ? s->rows / 2 : s->rows * (lac_gather_is_sparse(s) ? 1 : 2);
+}
+/* Values, places, and codes where W is packed. */
 static inline int lac_gather_w_stage(const lac_gather_shape *s)
 {
-    return s->tile_outputs * (lac_gather_w_row(s) + (lac_gather_is_sparse(s) ? s->rows / 8 : 0));
+    return s->tile_outputs *
+           (lac_gather_w_row(s) + (lac_gather_is_sparse(s) ? s->rows / 8 : 0) + (s->packed ? s->rows / 16 : 0));
 }
-static inline int lac_gather_x_stage(const lac_gather_shape *s) { return s->tile_tokens * s->rows * 2; }
+static inline int lac_gather_x_stage(const lac_gather_shape *s) { return (s->tile_tokens + 63) / 64 * 64 * s->rows * 2; }
+/* Whether the stream reads X that the copy engine cannot take out of a copy in the workspace; else gather.cu does, from where it is. */
+static inline bool lac_gather_copies_x(const lac_gather_shape *s) { return s->packed || s->tile_tokens == 32; }
 static inline int lac_gather_stage(const lac_gather_shape *s)
 {
     return (lac_gather_x_stage(s) + lac_gather_w_stage(s) + 1023) / 1024 * 1024;
@@ -66,9 +74,9 @@ static inline unsigned lac_gather_shared(const lac_gather_shape *s)
 }
 
 /* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes; 0 where the caller's
- * X will do. Only a stream can do with X as it is at times and not at others. */
+ * X will always do. Only a stream can do with X as it is at times and not at others. */
 static inline int64_t lac_gather_turned_ld(const lac_problem *problem) { return (problem->m + 63) / 64 * 64; }
-uint64_t lac_gather_turned_bytes(const lac_problem *problem);
+uint64_t lac_gather_turned_bytes(const lac_problem *problem, const lac_gather_shape *shape);
 
 /* Fills in what follows from kind, rows, tile, width, cluster, resident, paired, height and groups; false when the kernel cannot run so. */
 bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *shape);

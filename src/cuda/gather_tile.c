@@ -176,6 +176,66 @@ static void fill_sparse(const tiler *t, const lac_weight_row *row, int place, in
     }
 }
 
+int64_t lac_gather_word_at(int row, int eight)
+{
+    int lane = row % 8 * 2 + eight % 2, word = eight % 4 / 2 * 2 + row % 16 / 8;
+    return row / 16 * 512 + eight / 4 * 256 + lane * 16 + word * 4;
+}
+
+void lac_gather_code_at(int row, int four, int64_t *byte, int *shift)
+{
+    *byte = (row / 16 * 32 + row % 8 * 4 + four % 4) * 2 + row % 16 / 8;
+    *shift = four / 4 * 2;
+}
+
+/* Values of one row, two for each eight slots, which four of the eight have them, and their positions. */
+static void fill_packed(const tiler *t, const lac_weight_row *row, int place, int64_t slots, uint8_t *stages)
+{
+    enum { NONE, BOTH, HALF, MOVED };
+    const lac_gather_shape *s = t->shape;
+    int64_t bytes = lac_gather_w_stage(s), next = 0, eights = (slots + s->rows - 1) / s->rows * s->rows / 8;
+    int64_t places = s->tile_outputs * lac_gather_w_row(s), codes = places + s->tile_outputs * s->rows / 8, byte;
+    for (int64_t at = 0; at < eights; ++at) {
+        uint8_t *stage = stages + at / (s->rows / 8) * bytes;
+        int eight = (int)(at % (s->rows / 8)), shift;
+        uint8_t *word = stage + lac_gather_word_at(place, eight);
+        for (int four = 0; four < 2; ++four) {
+            int position[2] = {0, 1}, count = 0, code = NONE;
+            uint16_t value[2];
+            for (; next < row->count && t->slot_of[row->columns[next]] / 4 == at * 2 + four; ++next, ++count) {
+                position[count] = t->slot_of[row->columns[next]] % 4;
+                value[count] = bits_of(t->weight, row->values[next]);
+            }
+            if (count == 2) {
+                code = BOTH;
+                put(word, value[0]);
+                put(word + 2, value[1]);
+            } else if (count ==
+                       1) { /* the first four's is the low half, whose position comes first if another can come behind it */
+                bool moves = position[0] == (four ? 0 : 3), last = four ? !moves : moves;
+                code = moves ? MOVED : HALF;
+                put(word + 2 * four, value[0]);
+                if (last) position[1] = position[0], position[0] = 0;
+                if (!last) position[1] = 3;
+            }
+            lac_gather_place_at(s, place, eight * 2 + four, &byte, &shift);
+            stage[places + byte] |= (uint8_t)((position[0] | position[1] << 2) << shift);
+            lac_gather_code_at(place, eight * 2 + four, &byte, &shift);
+            stage[codes + byte] |= (uint8_t)(code << shift);
+        }
+    }
+}
+
+static void fill_row(const tiler *t, const lac_weight_row *row, int place, int64_t slots, uint8_t *stages)
+{
+    if (t->shape->packed)
+        fill_packed(t, row, place, slots, stages);
+    else if (lac_gather_is_sparse(t->shape))
+        fill_sparse(t, row, place, slots, stages);
+    else
+        fill_dense(t, row, place, stages);
+}
+
 /* Outputs [first, first + stored_rows) of a tile: stored rows from `begin` on; up to `end` padding follows. */
 static void fill_outputs(tiler *t, int64_t tile, int first, int end, int64_t begin, int64_t stored_rows, int64_t slot_count,
                          uint8_t *stages, lac_gather_tiled *out)
@@ -190,17 +250,14 @@ static void fill_outputs(tiler *t, int64_t tile, int first, int end, int64_t beg
         if (r - first >= stored_rows) {
             lac_weight_row none = {0};
             if (lac_gather_is_sparse(s))
-                fill_sparse(t, &none, r, slot_count, stages); /* its positions must be legal all the same */
+                fill_row(t, &none, r, slot_count, stages); /* its positions must be legal all the same */
             continue;
         }
         *place = (int32_t)(row_perm ? row_perm[stored] : stored);
         lac_weight_row before = row;
         bool shares = r > first && !lac_gather_is_sparse(s) && !s->joined;
         lac_weight_decode_row(t->weight, stored, shares ? &before : NULL, t->units, &row);
-        if (lac_gather_is_sparse(s))
-            fill_sparse(t, &row, r, slot_count, stages);
-        else
-            fill_dense(t, &row, r, stages);
+        fill_row(t, &row, r, slot_count, stages);
     }
 }
 

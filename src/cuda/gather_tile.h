@@ -26,4 +26,9 @@ int64_t lac_gather_value_at(const lac_gather_shape *shape, int row, int slot);
  * The low two bits are the position of the first value among the four, the high two that of the second; first < second. */
 void lac_gather_place_at(const lac_gather_shape *shape, int row, int group, int64_t *byte, int *shift);
 
+/* The same where W is packed: where the word with the two values of (row of the tile, eight rows of X) stands, and the 2 bits that say
+ * what the first or second four of them have of it (kernels/stream.cu), from the first byte of the codes, which are behind the places. */
+int64_t lac_gather_word_at(int row, int eight);
+void lac_gather_code_at(int row, int four, int64_t *byte, int *shift);
+
 #endif

@@ -18,6 +18,10 @@ __device__ __forceinline__ void lac_cluster_sync()
     asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
+/* The same in two: arrive says so and goes on, wait waits for all others' arrivals. */
+__device__ __forceinline__ void lac_cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+__device__ __forceinline__ void lac_cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+
 /* What block `rank` holds at the place where this block has `shared` (an address of lac_shared_address). */
 __device__ __forceinline__ float4 lac_cluster_read(u32 shared, u32 rank)
 {

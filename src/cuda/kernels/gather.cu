@@ -284,12 +284,17 @@ extern "C" __global__ void __launch_bounds__(LAC_BOUND, LAC_RESIDENT)
         lac_produce(call, args, stages, full, empty, lac_shared_address(numbers[threadIdx.x >> 5 & 3]));
 #if LAC_MEETS
         __syncwarp();
-        lac_cluster_sync(); /* in lac_tile_meet */
+        lac_cluster_sync(), lac_cluster_arrive(); /* as in lac_tile_meet */
 #endif
     } else {
         lac_registers_more<LAC_CONSUMER_REGISTERS>();
         lac_wait_for_inputs(); /* the bias is one */
         lac_consume(call, args, stages, full, empty, &y_map);
     }
-    if (LAC_CLUSTER_BLOCKS > 1) lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */
+#if LAC_MEETS
+    __syncwarp();
+    lac_cluster_wait();
+#else
+    if (LAC_CLUSTER > 1) lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */
+#endif
 }

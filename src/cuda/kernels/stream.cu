@@ -6,36 +6,53 @@
  *               neighbouring outputs of the same tokens, and W by bulk copies
  *   full[stage]: 1 for the bytes of X and W.
  *
+ * LAC_PACKED: W keeps at most two of every eight inputs, and comes as these two values alone. A lane finds in its word what each four of
+ * the eight have of them, by a code of two bits, and the products take it out of registers:
+ *
+ *   W stage  | [64 outputs][warp][32 inputs][row g][half] 4 words of 2 values | places | codes: 16 bits a lane, 2 for each of its fours |
+ *
+ * LAC_X_COPIED: X is a copy in the workspace (turn.cu), feature-major, where the caller's X is not aligned.
+ *
  * Preconditions: X and its rows aligned to 16 bytes. Bottleneck: shared memory, whose rows of X every
- * warpgroup reads at the tensor cores' full speed while the next ones are written; then L2. */
+ * warpgroup reads at the tensor cores' full speed while the next ones are written; then L2. Few tokens: memory, and what a multiprocessor
+ * takes in out of L2. */
 #define LAC_SHARES_X 1
 #define LAC_GATHERS 0
-#define LAC_TURNED (!LAC_X_TOKEN_MAJOR)
+#ifndef LAC_X_COPIED
+#define LAC_X_COPIED 0
+#endif
+#define LAC_TURNED (!LAC_X_TOKEN_MAJOR || LAC_X_COPIED)
 #include "tile_product.cuh"
 #include "stream_x.cuh"
 
 static_assert(LAC_ROWS == 64 && LAC_BLOCKS == 1, "a stage is 64 rows, and a warpgroup has 64 outputs");
+/* What a stage waits for; boxes of tokens are 64 wide. */
+#define LAC_STAGE_BYTES ((LAC_TURNED ? LAC_X_STAGE : LAC_TILE_TOKENS * LAC_ROWS * 2) + LAC_W_STAGE)
 
 #if LAC_MEETS
-/* A block has one tile. W of the first stages is on its way before X may be read. */
+/* A block has one tile. W of the first stages is on its way before X may be read; but where it is packed, and few bytes, X is waited
+ * for first, and W would stand before it in memory's queue. */
 __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const lac_tensor_map *map, u32 stages, u32 full, u32 empty)
 {
     lac_item item;
     if (!lac_item_of(args, blockIdx.x / LAC_CLUSTER_BLOCKS, item)) return;
     const int count = item.end - item.begin, first = min(count, (int)LAC_STAGES);
-    const int row = (item.begin - args.range[2 * item.output_tile]) * LAC_ROWS, token = item.token_tile * LAC_TILE_TOKENS;
+    const int row = item.before * LAC_ROWS, token = item.token_tile * LAC_TILE_TOKENS;
     const u8 *weight = args.weight + (i64)item.begin * LAC_W_STAGE;
     for (int i = 0; i < first; i++) {
-        lac_barrier_expect(full + 8 * i, LAC_X_STAGE + LAC_W_STAGE);
-        lac_copy_bulk(stages + i * LAC_STAGE + LAC_X_STAGE, weight + (i64)i * LAC_W_STAGE, LAC_W_STAGE, full + 8 * i);
+        lac_barrier_expect(full + 8 * i, LAC_STAGE_BYTES);
+        if (!LAC_PACKED) lac_copy_bulk(stages + i * LAC_STAGE + LAC_X_STAGE, weight + (i64)i * LAC_W_STAGE, LAC_W_STAGE, full + 8 * i);
     }
     lac_wait_for_inputs();
-    for (int i = 0; i < first; i++) lac_stream_x(map, stages + i * LAC_STAGE, full + 8 * i, row + i * LAC_ROWS, token);
+    for (int i = 0; i < first; i++) {
+        lac_stream_x(map, stages + i * LAC_STAGE, full + 8 * i, row + i * LAC_ROWS, token);
+        if (LAC_PACKED) lac_copy_bulk(stages + i * LAC_STAGE + LAC_X_STAGE, weight + (i64)i * LAC_W_STAGE, LAC_W_STAGE, full + 8 * i);
+    }
     u32 slot = 0, parity = 0;
     for (int i = LAC_STAGES; i < count; i++) {
         const u32 stage = stages + slot * LAC_STAGE, barrier = full + 8 * slot;
         lac_barrier_wait(empty + 8 * slot, parity);
-        lac_barrier_expect(barrier, LAC_X_STAGE + LAC_W_STAGE);
+        lac_barrier_expect(barrier, LAC_STAGE_BYTES);
         lac_copy_bulk(stage + LAC_X_STAGE, weight + (i64)i * LAC_W_STAGE, LAC_W_STAGE, barrier);
         lac_stream_x(map, stage, barrier, row + i * LAC_ROWS, token);
         if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
@@ -49,8 +66,8 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
     for (lac_walk now = lac_walk_begin(args); now.more; lac_walk_settle(args, now)) {
         const u32 stage = stages + slot * LAC_STAGE, barrier = full + 8 * slot;
         lac_barrier_wait(empty + 8 * slot, parity);
-        lac_barrier_expect(barrier, LAC_X_STAGE + LAC_W_STAGE);
-        lac_stream_x(map, stage, barrier, (now.stage - args.range[2 * now.item.output_tile]) * LAC_ROWS,
+        lac_barrier_expect(barrier, LAC_STAGE_BYTES);
+        lac_stream_x(map, stage, barrier, (now.stage - now.item.begin + now.item.before) * LAC_ROWS,
                      now.item.token_tile * LAC_TILE_TOKENS);
         lac_copy_bulk(stage + LAC_X_STAGE, args.weight + (i64)now.stage * LAC_W_STAGE, LAC_W_STAGE, barrier);
         if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
@@ -59,7 +76,15 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
 }
 #endif
 
-/* ---- products. Two registers for the places take turns: PTX forbids touching one that a running product reads. */
+/* ---- products. PTX forbids touching a register that a running product reads: two sets of them take turns. */
+
+/* What products take out of registers. */
+struct lac_kept {
+    u32 places;
+#if LAC_PACKED
+    u32 a[8]; /* two products' */
+#endif
+};
 
 struct lac_ring {
     u32 slot, parity; /* of the stage that is multiplied next        */
@@ -67,26 +92,95 @@ struct lac_ring {
     bool held;        /* ... and whether it has yet to be given back */
 };
 
-/* Puts the products of the next stage into the tensor cores and waits for those of the stage before it, whose places are `old`. */
-__device__ __forceinline__ void lac_step(float (&sum)[1][LAC_SUMS], lac_ring &ring, u32 stages, u32 full, u32 empty, u32 &places, u32 old)
+/* Nobody else has the registers until here. */
+__device__ __forceinline__ void lac_kept_end(const lac_kept &kept)
 {
-    lac_barrier_wait(full + 8 * ring.slot, ring.parity);
+    asm volatile("" ::"r"(kept.places) : "memory");
+#if LAC_PACKED
+#pragma unroll
+    for (int i = 0; i < 8; i++) asm volatile("" ::"r"(kept.a[i]) : "memory");
+#endif
+}
+
+#if LAC_PACKED
+/* Four bytes of eight, by the selector's nibbles. */
+__device__ __forceinline__ u32 lac_permute(u32 low, u32 high, u32 selector)
+{
+    u32 result;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
+    return result;
+}
+
+/* What a stage of W has for this lane. */
+struct lac_packed {
+    uint4 first, second; /* words, of 32 inputs each */
+    u32 codes;
+};
+
+/* Asks for it, when the stage is there. */
+__device__ __forceinline__ void lac_packed_ask(lac_packed &w, u32 stages, u32 full, u32 slot, u32 parity)
+{
+    const u32 thread = threadIdx.x & 127, outputs = LAC_SPLITS_OUTPUTS ? (threadIdx.x >> 7) * 64 : 0;
+    const u32 weight = stages + slot * LAC_STAGE + LAC_X_STAGE, words = weight + outputs * LAC_W_ROW + thread / 32 * 512 + thread % 32 / 2 * 16;
+    static_assert(LAC_STAGES > 2, "a stage is asked for before the one before the last is given back");
+    lac_barrier_wait(full + 8 * slot, parity);
+    w.first = lac_shared_load_16(words);
+    w.second = lac_shared_load_16(words + 256);
+    w.codes = lac_shared_load_half(weight + LAC_TILE_OUTPUTS * (LAC_W_ROW + 8) + outputs * 4 + thread * 2);
+}
+
+/* The values of this lane's fours of inputs out of the words of their eights. Of a four that keeps two the word, else none of it, or half,
+ * which goes where its place can stand: by the code, 0 nothing, 1 all, 2 its half, 3 its half moved. The first four's half is the low
+ * one, the second's the high one. */
+__device__ __forceinline__ void lac_unpack(u32 (&a)[8], const lac_packed &w)
+{
+    const u32 odd = threadIdx.x & 1;
+    const u32 low = odd ? 0x32441044u : 0x44101044u, high = odd ? 0x44323244u : 0x10443244u; /* selectors, by code */
+    const u32 word[8] = {w.first.x, w.first.y, w.first.z, w.first.w, w.second.x, w.second.y, w.second.z, w.second.w};
+#pragma unroll
+    for (int i = 0; i < 8; i += 2) {
+        const u32 two = (w.codes >> i & 0x0303u) * 0x11u + 0x4040u, take = lac_permute(low, high, two);
+        a[i] = lac_permute(word[i], 0, take);
+        a[i + 1] = lac_permute(word[i + 1], 0, take >> 16);
+    }
+}
+#else
+struct lac_packed {};
+__device__ __forceinline__ void lac_packed_ask(lac_packed &, u32, u32, u32, u32) {}
+#endif
+
+/* Puts the products of the next stage into the tensor cores and waits for those of the stage before it, which have `old`. Of packed
+ * weights it has the stage's, and asks for those of the stage behind it (`more`: there is one). */
+__device__ __forceinline__ void lac_step(float (&sum)[1][LAC_SUMS], lac_ring &ring, u32 stages, u32 full, u32 empty, lac_kept &now, lac_kept &old,
+                                         const lac_packed &weight, lac_packed &ahead, bool more)
+{
+    const u32 next = ring.slot + 1 == LAC_STAGES ? 0 : ring.slot + 1, next_parity = next ? ring.parity : ring.parity ^ 1;
+    if (!LAC_PACKED) lac_barrier_wait(full + 8 * ring.slot, ring.parity);
     const u32 stage = stages + ring.slot * LAC_STAGE, group = threadIdx.x >> 7;
     const u32 outputs = LAC_SPLITS_OUTPUTS ? group * 64 : 0, tokens = LAC_SPLITS_OUTPUTS ? 0 : group * LAC_N;
     const u64 b = LAC_TURNED ? lac_operand(stage + tokens * 128, LAC_X_BLOCK, 1024, 1) : lac_operand(stage + tokens * 128, 16, 1024, 1);
-    const u64 a = lac_operand(stage + LAC_X_STAGE + outputs * LAC_W_ROW, 16, LAC_W_ROW * 8, LAC_SWIZZLE(LAC_W_ROW));
+    /* Not asked for ahead: its register is free since the stage before the last one's products are over. */
     const u32 at = stage + LAC_X_STAGE + LAC_TILE_OUTPUTS * LAC_W_ROW + outputs * 8 + (threadIdx.x & 127) * 4;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(places) : "r"(at));
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(now.places) : "r"(at));
+#if LAC_PACKED
+    if (more) lac_packed_ask(ahead, stages, full, next, next_parity);
+    lac_unpack(now.a, weight);
     lac_wgmma_fence();
-    lac_wgmma_sparse<LAC_N, LAC_TURNED, 0>::run(sum[0], a, b, places);
-    lac_wgmma_sparse<LAC_N, LAC_TURNED, 1>::run(sum[0], a + (32 >> 4), b + 2 * LAC_X_STEP, places);
+    lac_wgmma_held<LAC_N, LAC_TURNED, 0>::run(sum[0], now.a, b, now.places);
+    lac_wgmma_held<LAC_N, LAC_TURNED, 1>::run(sum[0], now.a + 4, b + 2 * LAC_X_STEP, now.places);
+#else
+    const u64 a = lac_operand(stage + LAC_X_STAGE + outputs * LAC_W_ROW, 16, LAC_W_ROW * 8, LAC_SWIZZLE(LAC_W_ROW));
+    lac_wgmma_fence();
+    lac_wgmma_sparse<LAC_N, LAC_TURNED, 0>::run(sum[0], a, b, now.places);
+    lac_wgmma_sparse<LAC_N, LAC_TURNED, 1>::run(sum[0], a + (32 >> 4), b + 2 * LAC_X_STEP, now.places);
+#endif
     lac_wgmma_commit();
     lac_wgmma_wait<1>();
-    asm volatile("" ::"r"(old) : "memory"); /* its register is nobody else's until here */
+    lac_kept_end(old);
     if (ring.held) lac_stage_release(empty, ring.before);
     ring.before = ring.slot;
     ring.held = true;
-    if (++ring.slot == LAC_STAGES) ring.slot = 0, ring.parity ^= 1;
+    ring.slot = next, ring.parity = next_parity;
 }
 
 __device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty,
@@ -94,7 +188,7 @@ __device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac
 {
     lac_ring ring = {0, 0, 0, false};
     lac_item item, next;
-    u32 even = 0, odd = 0; /* places */
+    lac_kept even = {0}, odd = {0};
     int index = blockIdx.x / LAC_CLUSTER_BLOCKS;
     for (bool more = lac_item_of(args, index, item); more; item = next) {
         const lac_outputs outputs = lac_outputs_of(call, args, item);
@@ -102,12 +196,15 @@ __device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac
 #pragma unroll
         for (int i = 0; i < LAC_SUMS; i++) sum[0][i] = 0.0f;
         lac_wgmma_results(sum[0]); /* keeps the zeroes here, before the first product */
+        lac_packed first, second;
+        if (item.begin < item.end) lac_packed_ask(first, stages, full, ring.slot, ring.parity);
         for (int stage = item.begin; stage < item.end; stage += 2) {
-            lac_step(sum, ring, stages, full, empty, even, odd);
-            if (stage + 1 < item.end) lac_step(sum, ring, stages, full, empty, odd, even);
+            lac_step(sum, ring, stages, full, empty, even, odd, first, second, stage + 1 < item.end);
+            if (stage + 1 < item.end) lac_step(sum, ring, stages, full, empty, odd, even, second, first, stage + 2 < item.end);
         }
         lac_wgmma_wait<0>();
-        asm volatile("" ::"r"(even), "r"(odd) : "memory");
+        lac_kept_end(even);
+        lac_kept_end(odd);
         if (ring.held) lac_stage_release(empty, ring.before);
         ring.held = false;
         lac_wgmma_results(sum[0]);
@@ -142,18 +239,23 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     extern __shared__ __align__(1024) u8 memory[];
     __shared__ __align__(8) u64 barriers[2 * LAC_STAGES];
     const u32 stages = lac_shared_address(memory), full = lac_shared_address(barriers), empty = full + 8 * LAC_STAGES;
+    if (threadIdx.x == 256) lac_prefetch_map(&map);
     lac_barriers_begin(full, empty, 1);
     lac_let_next_begin();
     if (threadIdx.x >= 256) {
         lac_registers_fewer<56>();
         if (threadIdx.x == 256) lac_produce(args, &map, stages, full, empty);
         __syncwarp();
-        if (LAC_MEETS) lac_cluster_sync(); /* in lac_tile_meet */
+        if (LAC_MEETS) lac_cluster_sync(), lac_cluster_arrive(); /* as in lac_tile_meet */
     } else {
         lac_registers_more<224>();
         lac_wait_for_inputs(); /* the bias is one */
         lac_multiply(call, args, stages, full, empty, &y_map);
     }
     __syncwarp();
-    if (LAC_CLUSTER_BLOCKS > 1) lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */
+#if LAC_MEETS
+    lac_cluster_wait();
+#else
+    if (LAC_CLUSTER > 1) lac_cluster_sync(); /* nobody leaves while a neighbour may still write or arrive here */
+#endif
 }

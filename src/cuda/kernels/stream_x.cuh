@@ -11,7 +11,7 @@
 
 #define LAC_SHARE (LAC_TILE_TOKENS / LAC_CLUSTER) /* tokens that a block fetches for its cluster */
 
-static_assert(!LAC_TURNED || LAC_SHARE % 64 == 0, "boxes of 64 tokens make up a share, or a stage would get more bytes than it expects");
+static_assert(!LAC_TURNED || LAC_SHARE % 64 == 0 || LAC_TILE_TOKENS < 64, "boxes of 64 tokens make up a share, or a stage would get more bytes than it expects");
 
 __device__ __forceinline__ void lac_stream_x(const lac_tensor_map *map, u32 stage, u32 barrier, int row, int token)
 {

@@ -15,7 +15,7 @@
  * Constants: LAC_ROWS of X a stage (32, 64), LAC_TILE_OUTPUTS (64, 128, 256), LAC_TILE_TOKENS, LAC_N (64, 128, 192, 256), LAC_STAGES, LAC_RESIDENT (blocks of a multiprocessor: 1, 2), LAC_CLUSTER (1, 2, 4),
  * LAC_PAIRED (two row groups of up to 64 outputs each have a tile together: the rows of X that only the first reads come first, then
  * those that both read, then those that only the second reads; each warpgroup multiplies its own), LAC_STORES_Y (Y leaves by the copy engine, gather_store.cuh) and LAC_STAGING_PIECES,
- * LAC_FEW (gather.cu alone: few tokens, see there), LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PARTS (1: k is not split), LAC_MEETS (1: the
+ * LAC_FEW (gather.cu alone: few tokens, see there), LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PACKED (stream.cu alone, see there), LAC_PARTS (1: k is not split), LAC_MEETS (1: the
  * parts of a tile are blocks of one cluster, which add up through its shared memory), and those of
  * epilogue.cuh. */
 #ifndef LAC_CUDA_KERNELS_TILE_CUH
@@ -34,13 +34,17 @@
 #include "wgmma_tile.cuh"
 
 #define LAC_X_BLOCK (LAC_ROWS * 128)
-#define LAC_X_STAGE (LAC_TILE_TOKENS / 64 * LAC_X_BLOCK)
+#define LAC_X_STAGE ((LAC_TILE_TOKENS + 63) / 64 * LAC_X_BLOCK)
 #define LAC_X_STEP ((LAC_TURNED ? 2048 : 32) >> 4) /* 16 rows further */
-#define LAC_W_ROW (LAC_ROWS * (LAC_SPARSE ? 1 : 2))
+#ifndef LAC_PACKED /* only stream.cu's W may be */
+#define LAC_PACKED 0
+#endif
+#define LAC_W_ROW (LAC_PACKED ? LAC_ROWS / 2 : LAC_ROWS * (LAC_SPARSE ? 1 : 2))
 #define LAC_PLACES (LAC_SPARSE ? LAC_TILE_OUTPUTS * LAC_ROWS / 8 : 0)
+#define LAC_CODES (LAC_PACKED ? LAC_TILE_OUTPUTS * LAC_ROWS / 16 : 0)
 /* The swizzle that rows of so many bytes have, by its number in an operand. */
 #define LAC_SWIZZLE(bytes) ((bytes) == 128 ? 1 : (bytes) == 64 ? 2 : 3)
-#define LAC_W_STAGE (LAC_TILE_OUTPUTS * LAC_W_ROW + LAC_PLACES)
+#define LAC_W_STAGE (LAC_TILE_OUTPUTS * LAC_W_ROW + LAC_PLACES + LAC_CODES)
 #define LAC_STAGE ((LAC_X_STAGE + LAC_W_STAGE + 1023) / 1024 * 1024)
 
 /* The two warpgroups share the outputs where there are two blocks of 64, else the tokens. */
@@ -83,6 +87,7 @@ static_assert(LAC_IN_TURNS || LAC_TILE_TOKENS == (LAC_SPLITS_OUTPUTS ? 1 : 2) * 
 
 struct lac_item { /* what a block does next: a tile, some of its stages */
     int output_tile, token_tile, part, begin, end;
+    int before; /* stages of the tile before `begin` */
 #if LAC_PAIRED
     int first_end, second_begin; /* where the first 64 outputs' stages end and the second's begin */
 #endif
@@ -118,7 +123,8 @@ __device__ __forceinline__ bool lac_item_of(const lac_gather_args &args, int ind
     /* A load here would be waited for at once. */
     const int even = args.stages_a_tile, begin = even ? item.output_tile * even : args.range[2 * item.output_tile];
     const int count = even ? even : args.range[2 * item.output_tile + 1] - begin;
-    item.begin = begin + (int)((i64)count * item.part / LAC_PARTS);
+    item.before = (int)((i64)count * item.part / LAC_PARTS);
+    item.begin = begin + item.before;
     item.end = begin + (int)((i64)count * (item.part + 1) / LAC_PARTS);
 #if LAC_PAIRED
     const int *own = args.range + 2 * (args.output_tiles + item.output_tile);

@@ -78,30 +78,35 @@ __device__ __forceinline__ i64 lac_partial_at(const lac_gather_args &args, const
 
 #if LAC_MEETS
 /* The parts of a tile are added up in their order, by all their blocks, each a share of the tokens. All threads of the cluster meet
- * here, and nobody needs the stages any more; that nobody leaves while he is read from is the caller's to see to. */
+ * here, and nobody needs the stages any more; nobody leaves before the others have arrived, which is the caller's to see to. */
 __device__ __forceinline__ void lac_tile_meet(const lac_gpu_call &call, const lac_gather_args &args, const lac_item &item,
                                               const lac_outputs &outputs, float (&sum)[LAC_SUMS], u32 stages)
 {
-    enum { SHARE = LAC_SUMS / LAC_PARTS };
-    static_assert(LAC_BLOCKS == 1 && SHARE % 16 == 0, "a share is 32 tokens at least");
+    /* A share is as many tokens for each part or, where these do not divide them, the least that can be written at once. */
+    enum { LEAST = LAC_Y_TOKEN_MAJOR ? 8 : 16, SHARE = LAC_SUMS % LAC_PARTS ? LEAST : LAC_SUMS / LAC_PARTS };
+    static_assert(LAC_BLOCKS == 1 && LAC_SUMS % SHARE == 0 && SHARE % LEAST == 0, "a share is 16 tokens at least, or 32");
     const u32 mine = stages + threadIdx.x * 16;
 #pragma unroll
     for (int i = 0; i < LAC_SUMS; i += 4)
-        lac_shared_store_16(mine + i * 1024, make_uint4(__float_as_uint(sum[i]), __float_as_uint(sum[i + 1]), __float_as_uint(sum[i + 2]),
-                                                        __float_as_uint(sum[i + 3])));
+        lac_shared_store_16(mine + i * 1024, make_uint4(__float_as_uint(sum[i]), __float_as_uint(sum[i + 1]),
+                                                                      __float_as_uint(sum[i + 2]), __float_as_uint(sum[i + 3])));
     lac_cluster_sync();
-    float share[SHARE];
+#pragma unroll 1
+    for (int first = item.part * SHARE; first < LAC_SUMS; first += LAC_PARTS * SHARE) {
+        float share[SHARE];
 #pragma unroll
-    for (int i = 0; i < SHARE; i++) share[i] = 0.0f;
+        for (int i = 0; i < SHARE; i++) share[i] = 0.0f;
 #pragma unroll
-    for (int part = 0; part < LAC_PARTS; part++)
+        for (int part = 0; part < LAC_PARTS; part++)
 #pragma unroll
-        for (int i = 0; i < SHARE; i += 4) {
-            const float4 v = lac_cluster_read(mine + (item.part * SHARE + i) * 1024, part);
-            share[i] += v.x, share[i + 1] += v.y, share[i + 2] += v.z, share[i + 3] += v.w;
-        }
-    const int token = item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N) + item.part * (2 * SHARE);
-    lac_block_write(call, share, lac_places_of(args, item, 0), outputs.place[0], outputs.bias[0], token);
+            for (int i = 0; i < SHARE; i += 4) {
+                const float4 v = lac_cluster_read(mine + (first + i) * 1024, part);
+                share[i] += v.x, share[i + 1] += v.y, share[i + 2] += v.z, share[i + 3] += v.w;
+            }
+        if (first + LAC_PARTS * SHARE >= LAC_SUMS) lac_cluster_arrive(); /* and the others may leave while this is written */
+        const int token = item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N) + first * 2;
+        lac_block_write(call, share, lac_places_of(args, item, 0), outputs.place[0], outputs.bias[0], token);
+    }
 }
 #endif
 
@@ -221,7 +226,7 @@ __device__ __forceinline__ void lac_barriers_begin(u32 full, u32 empty, u32 copi
         }
         lac_barrier_init_fence();
     }
-    if (LAC_CLUSTER_BLOCKS > 1) lac_cluster_sync();
+    if (LAC_CLUSTER > 1) lac_cluster_sync(); /* parts that meet do so at the end alone */
     __syncthreads();
 }
 

@@ -99,6 +99,18 @@ template <int turned> struct lac_wgmma_tile<256, turned> {
     }
 };
 
+template <int turned, int selector> struct lac_wgmma_sparse<32, turned, selector> {
+    static __device__ __forceinline__ void run(float (&d)[16], u64 a, u64 b, u32 places)
+    {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+                     "wgmma.mma_async.sp.sync.aligned.m64n32k32." LAC_TILE_TYPES " {"
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+                     "}, %16, %17, %18, %19, p, 1, 1, 0, %20;\n}\n"
+                     : LAC_D16(0)
+                     : "l"(a), "l"(b), "r"(places), "n"(selector), "n"(turned));
+    }
+};
+
 template <int turned, int selector> struct lac_wgmma_sparse<64, turned, selector> {
     static __device__ __forceinline__ void run(float (&d)[32], u64 a, u64 b, u32 places)
     {
@@ -160,6 +172,49 @@ template <int turned, int selector> struct lac_wgmma_sparse<256, turned, selecto
                      "}, %128, %129, %130, %131, p, 1, 1, 0, %132;\n}\n"
                      : LAC_D16(0), LAC_D16(16), LAC_D16(32), LAC_D16(48), LAC_D16(64), LAC_D16(80), LAC_D16(96), LAC_D16(112)
                      : "l"(a), "l"(b), "r"(places), "n"(selector), "n"(turned));
+    }
+};
+
+/* The same with A in registers: lane 4g + q of a warp has in a[2t + h] what row g + 8h keeps of the inputs 16t + 4q to 16t + 4q + 3. */
+template <int n, int turned, int selector> struct lac_wgmma_held;
+
+template <int turned, int selector> struct lac_wgmma_held<32, turned, selector> {
+    static __device__ __forceinline__ void run(float (&d)[16], const u32 *a, u64 b, u32 places)
+    {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+                     "wgmma.mma_async.sp.sync.aligned.m64n32k32." LAC_TILE_TYPES " {"
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+                     "}, {%16,%17,%18,%19}, %20, %21, %22, p, 1, 1, %23;\n}\n"
+                     : LAC_D16(0)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(places), "n"(selector), "n"(turned));
+    }
+};
+
+template <int turned, int selector> struct lac_wgmma_held<64, turned, selector> {
+    static __device__ __forceinline__ void run(float (&d)[32], const u32 *a, u64 b, u32 places)
+    {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+                     "wgmma.mma_async.sp.sync.aligned.m64n64k32." LAC_TILE_TYPES " {"
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+                     "}, {%32,%33,%34,%35}, %36, %37, %38, p, 1, 1, %39;\n}\n"
+                     : LAC_D16(0), LAC_D16(16)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(places), "n"(selector), "n"(turned));
+    }
+};
+
+template <int turned, int selector> struct lac_wgmma_held<128, turned, selector> {
+    static __device__ __forceinline__ void run(float (&d)[64], const u32 *a, u64 b, u32 places)
+    {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
+                     "wgmma.mma_async.sp.sync.aligned.m64n128k32." LAC_TILE_TYPES " {"
+                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+                     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+                     "}, {%64,%65,%66,%67}, %68, %69, %70, p, 1, 1, %71;\n}\n"
+                     : LAC_D16(0), LAC_D16(16), LAC_D16(32), LAC_D16(48)
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(places), "n"(selector), "n"(turned));
     }
 };
 
