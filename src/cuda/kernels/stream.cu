@@ -111,60 +111,36 @@ __device__ __forceinline__ u32 lac_permute(u32 low, u32 high, u32 selector)
     return result;
 }
 
-/* What a stage of W has for this lane. */
-struct lac_packed {
-    uint4 first, second; /* words, of 32 inputs each */
-    u32 codes;
-};
-
-/* Asks for it, when the stage is there. */
-__device__ __forceinline__ void lac_packed_ask(lac_packed &w, u32 stages, u32 full, u32 slot, u32 parity)
-{
-    const u32 thread = threadIdx.x & 127, outputs = LAC_SPLITS_OUTPUTS ? (threadIdx.x >> 7) * 64 : 0;
-    const u32 weight = stages + slot * LAC_STAGE + LAC_X_STAGE, words = weight + outputs * LAC_W_ROW + thread / 32 * 512 + thread % 32 / 2 * 16;
-    static_assert(LAC_STAGES > 2, "a stage is asked for before the one before the last is given back");
-    lac_barrier_wait(full + 8 * slot, parity);
-    w.first = lac_shared_load_16(words);
-    w.second = lac_shared_load_16(words + 256);
-    w.codes = lac_shared_load_half(weight + LAC_TILE_OUTPUTS * (LAC_W_ROW + 8) + outputs * 4 + thread * 2);
-}
-
 /* The values of this lane's fours of inputs out of the words of their eights. Of a four that keeps two the word, else none of it, or half,
  * which goes where its place can stand: by the code, 0 nothing, 1 all, 2 its half, 3 its half moved. The first four's half is the low
  * one, the second's the high one. */
-__device__ __forceinline__ void lac_unpack(u32 (&a)[8], const lac_packed &w)
+__device__ __forceinline__ void lac_unpack(u32 (&a)[8], u32 weight, u32 codes)
 {
-    const u32 odd = threadIdx.x & 1;
+    const u32 lane = threadIdx.x & 31, odd = lane & 1;
     const u32 low = odd ? 0x32441044u : 0x44101044u, high = odd ? 0x44323244u : 0x10443244u; /* selectors, by code */
-    const u32 word[8] = {w.first.x, w.first.y, w.first.z, w.first.w, w.second.x, w.second.y, w.second.z, w.second.w};
+    const uint4 first = lac_shared_load_16(weight + (lane >> 1) * 16), second = lac_shared_load_16(weight + 256 + (lane >> 1) * 16);
+    const u32 word[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
 #pragma unroll
     for (int i = 0; i < 8; i += 2) {
-        const u32 two = (w.codes >> i & 0x0303u) * 0x11u + 0x4040u, take = lac_permute(low, high, two);
+        const u32 two = (codes >> i & 0x0303u) * 0x11u + 0x4040u, take = lac_permute(low, high, two);
         a[i] = lac_permute(word[i], 0, take);
         a[i + 1] = lac_permute(word[i + 1], 0, take >> 16);
     }
 }
-#else
-struct lac_packed {};
-__device__ __forceinline__ void lac_packed_ask(lac_packed &, u32, u32, u32, u32) {}
 #endif
 
-/* Puts the products of the next stage into the tensor cores and waits for those of the stage before it, which have `old`. Of packed
- * weights it has the stage's, and asks for those of the stage behind it (`more`: there is one). */
-__device__ __forceinline__ void lac_step(float (&sum)[1][LAC_SUMS], lac_ring &ring, u32 stages, u32 full, u32 empty, lac_kept &now, lac_kept &old,
-                                         const lac_packed &weight, lac_packed &ahead, bool more)
+/* Puts the products of the next stage into the tensor cores and waits for those of the stage before it, which have `old`. */
+__device__ __forceinline__ void lac_step(float (&sum)[1][LAC_SUMS], lac_ring &ring, u32 stages, u32 full, u32 empty, lac_kept &now, lac_kept &old)
 {
-    const u32 next = ring.slot + 1 == LAC_STAGES ? 0 : ring.slot + 1, next_parity = next ? ring.parity : ring.parity ^ 1;
-    if (!LAC_PACKED) lac_barrier_wait(full + 8 * ring.slot, ring.parity);
+    lac_barrier_wait(full + 8 * ring.slot, ring.parity);
     const u32 stage = stages + ring.slot * LAC_STAGE, group = threadIdx.x >> 7;
     const u32 outputs = LAC_SPLITS_OUTPUTS ? group * 64 : 0, tokens = LAC_SPLITS_OUTPUTS ? 0 : group * LAC_N;
     const u64 b = LAC_TURNED ? lac_operand(stage + tokens * 128, LAC_X_BLOCK, 1024, 1) : lac_operand(stage + tokens * 128, 16, 1024, 1);
-    /* Not asked for ahead: its register is free since the stage before the last one's products are over. */
     const u32 at = stage + LAC_X_STAGE + LAC_TILE_OUTPUTS * LAC_W_ROW + outputs * 8 + (threadIdx.x & 127) * 4;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(now.places) : "r"(at));
 #if LAC_PACKED
-    if (more) lac_packed_ask(ahead, stages, full, next, next_parity);
-    lac_unpack(now.a, weight);
+    const u32 codes = lac_shared_load_half(stage + LAC_X_STAGE + LAC_TILE_OUTPUTS * (LAC_W_ROW + 8) + outputs * 4 + (threadIdx.x & 127) * 2);
+    lac_unpack(now.a, stage + LAC_X_STAGE + outputs * LAC_W_ROW + (threadIdx.x >> 5 & 3) * 512, codes);
     lac_wgmma_fence();
     lac_wgmma_held<LAC_N, LAC_TURNED, 0>::run(sum[0], now.a, b, now.places);
     lac_wgmma_held<LAC_N, LAC_TURNED, 1>::run(sum[0], now.a + 4, b + 2 * LAC_X_STEP, now.places);
@@ -180,7 +156,7 @@ __device__ __forceinline__ void lac_step(float (&sum)[1][LAC_SUMS], lac_ring &ri
     if (ring.held) lac_stage_release(empty, ring.before);
     ring.before = ring.slot;
     ring.held = true;
-    ring.slot = next, ring.parity = next_parity;
+    if (++ring.slot == LAC_STAGES) ring.slot = 0, ring.parity ^= 1;
 }
 
 __device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty,
@@ -196,11 +172,9 @@ __device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac
 #pragma unroll
         for (int i = 0; i < LAC_SUMS; i++) sum[0][i] = 0.0f;
         lac_wgmma_results(sum[0]); /* keeps the zeroes here, before the first product */
-        lac_packed first, second;
-        if (item.begin < item.end) lac_packed_ask(first, stages, full, ring.slot, ring.parity);
         for (int stage = item.begin; stage < item.end; stage += 2) {
-            lac_step(sum, ring, stages, full, empty, even, odd, first, second, stage + 1 < item.end);
-            if (stage + 1 < item.end) lac_step(sum, ring, stages, full, empty, odd, even, second, first, stage + 2 < item.end);
+            lac_step(sum, ring, stages, full, empty, even, odd);
+            if (stage + 1 < item.end) lac_step(sum, ring, stages, full, empty, odd, even);
         }
         lac_wgmma_wait<0>();
         lac_kept_end(even);
