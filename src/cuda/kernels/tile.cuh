@@ -68,6 +68,10 @@ static_assert(!LAC_IN_TURNS || (LAC_STAGES % 2 == 0 && LAC_N == 64 && LAC_PARTS 
 #ifndef LAC_MEETS /* only stream.cu's parts do, and gather.cu's with few tokens */
 #define LAC_MEETS 0
 #endif
+/* Only gather.cu's: so many stages of the next tile are put into the tensor cores before the last pieces of this one, packed, are stored. */
+#ifndef LAC_EARLY
+#define LAC_EARLY 0
+#endif
 /* Blocks of a launched cluster. */
 #define LAC_CLUSTER_BLOCKS (LAC_MEETS ? LAC_PARTS : LAC_CLUSTER)
 static_assert(!LAC_MEETS || LAC_CLUSTER == 1, "a cluster's blocks have neighbouring tiles, or parts of one");

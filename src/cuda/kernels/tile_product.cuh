@@ -142,6 +142,9 @@ __device__ __forceinline__ void lac_tile_join(const lac_gpu_call &call, const la
 }
 #endif
 
+#if LAC_EARLY
+#include "tile_early.cuh"
+#else
 /* What the two warpgroups of consumers do. `y_map` is Y for the copy engine where LAC_STORES_Y is set. */
 __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_gather_args &args, u32 stages, u32 full, u32 empty,
                                             const lac_tensor_map *y_map = nullptr)
@@ -215,6 +218,7 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
     if ((threadIdx.x & 127) == 0) lac_store_wait_read<0>(); /* the block's memory is given up with its last thread */
 #endif
 }
+#endif
 
 /* Barriers in place, and everybody of the cluster knows. `copies` arrivals fill a stage beside the announced bytes. */
 __device__ __forceinline__ void lac_barriers_begin(u32 full, u32 empty, u32 copies)

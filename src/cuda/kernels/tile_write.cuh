@@ -112,7 +112,7 @@ __device__ __forceinline__ void lac_block_write(const lac_gpu_call &call, float 
     }
 }
 
-#if LAC_STORES_Y
+#if LAC_STORES_Y && !LAC_EARLY /* tile_early.cuh has its own */
 /* A warpgroup's part of a tile to Y, a piece of 64 x 64 at a time through shared memory: the parts of `staging` in turns. */
 __device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const lac_item &item, const lac_outputs &outputs,
                                                float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 staging, const lac_tensor_map *map)
