@@ -18,14 +18,17 @@ CLOCKS = 0.895 * 1.98e9 * 132
 MEMORY, L2, SHARED, ISSUE, TENSOR = 0.862 * 4.92e12, 35.5 * CLOCKS, 128 * CLOCKS, 4 * CLOCKS, 4096 * CLOCKS
 LAUNCH, MULTIPROCESSORS, OVERLAP_LOST = 2.5e-6, 132, 0.1
 # As in src/cuda/dense_cost.c: tokens, outputs, for fp32, for tensor cores.
-TILES = [(256, 128, False, True), (128, 128, True, True), (64, 128, True, True), (64, 64, True, True), (32, 64, True, False)]
+TILES = [(256, 128, False, True), (128, 128, True, True), (64, 128, True, True), (64, 64, True, True), (32, 64, True, False),
+         (160, 128, False, True), (192, 128, False, True), (96, 128, False, True), (128, 160, False, True), (128, 192, False, True),
+         (128, 256, False, True), (64, 160, False, True), (64, 192, False, True), (64, 256, False, True), (128, 64, False, True),
+         (64, 96, False, True), (96, 64, False, True)]
 MOST_PARTS, LEAST_INPUTS = 16, 256
 REACH = {
-    "fp32": {"compute": 0.92, "small": 0.95, "hot": 0.0, "memory": 0.5, "l2": 0.75, "fill": 6e-6, "y": 0.0},
-    "tf32": {"compute": 0.9, "small": 0.6, "hot": 0.0, "memory": 1.0, "l2": 0.5, "fill": 3e-6, "y": 0.0},
-    "16 bits": {"compute": 1.0, "small": 1.0, "hot": 0.15, "memory": 1.0, "l2": 0.25, "fill": 0.75e-6, "y": 0.6},
+    "fp32": {"compute": 0.92, "small": 0.95, "odd": 0.0, "hot": 0.0, "memory": 0.5, "l2": 0.75, "fill": 6e-6, "y": 0.0},
+    "tf32": {"compute": 0.9, "small": 0.6, "odd": 0.0, "hot": 0.0, "memory": 1.0, "l2": 0.5, "fill": 3e-6, "y": 0.0},
+    "16 bits": {"compute": 1.0, "small": 1.0, "odd": 0.98, "hot": 0.15, "memory": 1.0, "l2": 0.25, "fill": 0.75e-6, "y": 0.6},
 }
-VECTOR = {"compute": 1.0, "small": 1.0, "hot": 0.0, "memory": 1.0, "l2": 0.0, "fill": 1e-6, "y": 0.0}
+VECTOR = {"compute": 1.0, "small": 1.0, "odd": 0.0, "hot": 0.0, "memory": 1.0, "l2": 0.0, "fill": 1e-6, "y": 0.0}
 HOT_FROM, HOT_TO = 25e-6, 75e-6  # as in src/model/gpu.c
 GRID = {
     "compute": [x / 100 for x in range(70, 111, 1)],
@@ -63,7 +66,8 @@ def predict(problem, reach):
     tensor = kind != "fp32" and not vector
     best = math.inf
     for tokens, outputs, in_fp32, on_tensor in TILES:
-        if not (on_tensor if tensor else in_fp32):
+        odd = any(side & (side - 1) for side in (tokens, outputs))
+        if not (on_tensor if tensor else in_fp32) or (odd and reach["odd"] <= 0):
             continue
         across, down = math.ceil(n / outputs), math.ceil(m / tokens)
         products = (1 if vector else down * tokens) * across * outputs * k
@@ -77,6 +81,7 @@ def predict(problem, reach):
             own = max((l2_bytes + memory * MEMORY * reach["memory"]) / (0.5 * SHARED), *times[1:])
             waves = across * down * parts / MULTIPROCESSORS
             efficiency = reach["compute"] * (1 if tokens * outputs >= 128 * 128 else reach["small"])
+            efficiency *= reach["odd"] if odd else 1
             efficiency /= 1 + reach["hot"] * min(1.0, max(0.0, (times[2] / efficiency - HOT_FROM) / (HOT_TO - HOT_FROM)))
             rest = OVERLAP_LOST * (sum(times) - longest)
             busy = max(memory, (max(longest, own * math.ceil(waves) / waves) + rest) / efficiency)
