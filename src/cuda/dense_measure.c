@@ -20,7 +20,8 @@ static const double BATCH_SECONDS = 200e-6; /* against which an event's half mic
 static const double LONG_SECONDS = 1e-3;    /* that LEAST_CALLS may take: one alone runs at a higher clock than several   */
 static const double HOST_SECONDS = 8e-6;    /* that the host may need to queue a call                                */
 static const double MOST_SECONDS = 30e-3;   /* of calls in each part of a timing; long ones are tried fewer times    */
-static const double CLOSE = 1.06;           /* of the fastest: who is timed again                                    */
+static const double WARM_SECONDS = 5e-3;    /* of calls, until the clock is what it is under load */
+static const double CLOSE = 1.1;            /* of the fastest: who is timed again                                    */
 static const double EQUAL = 1.005;          /* the library's own order decides                                       */
 static const double STEADY = 0.03;          /* between the least and the median of the fastest one's times             */
 
@@ -232,11 +233,21 @@ static lac_status decide(test_bed *bed, const lac_dense_candidate *candidates, c
     return LAC_STATUS_OK;
 }
 
+/* A GPU at rest is slow, and one that was cool is fast for a while: who comes first would gain or lose by it. */
+static lac_status warm_up(test_bed *bed, const lac_dense_candidate *first)
+{
+    lac_status status = LAC_STATUS_OK;
+    double one = 0;
+    for (double spent = 0; spent < WARM_SECONDS && !status; spent += bed->calls * one) status = time_batch(bed, first, &one);
+    return status == LAC_STATUS_UNSUPPORTED ? LAC_STATUS_OK : status;
+}
+
 static lac_status hold_contest(test_bed *bed, const lac_dense_candidate *candidates, int count, lac_dense_timing *out)
 {
     contest all[MOST_CANDIDATES];
     int tried;
-    lac_status status = explore(bed, candidates, count, all, &tried);
+    lac_status status = warm_up(bed, &candidates[0]);
+    if (!status) status = explore(bed, candidates, count, all, &tried);
     if (status) return status;
     int finalists = keep_finalists(all, tried);
     return finalists ? decide(bed, candidates, all, finalists, out) : LAC_STATUS_OK;
