@@ -158,6 +158,44 @@ static void the_planner_picks_a_kernel_that_is_right(void **state)
         }
 }
 
+/* The rows of the list are small. Here a block has several tiles, one behind the other: what it does with the next while it writes the
+ * last is seen only so. */
+static void blocks_with_several_tiles_are_right(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern, *kernel;
+    } cases[] = {{"vw128:8:32", "cuda_f16_gather"},
+                 {"128:2:8", "cuda_f16_gather_sparse"},
+                 {"vw32:4:32", "cuda_f16_gather_sparse"},
+                 {"2:4", "cuda_f16_stream"}};
+    enum { M = 1288, N = 7100, K = 384 };
+    lac_plan_options options = {.size = sizeof options,
+                                .x_layout = LAC_LAYOUT_FEATURE_MAJOR,
+                                .y_layout = LAC_LAYOUT_FEATURE_MAJOR,
+                                .x_dtype = LAC_DTYPE_F16,
+                                .y_dtype = LAC_DTYPE_F16,
+                                .has_bias = 1};
+    test_random random = test_random_make("gpu_tiles", 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        lac_pattern pattern = pattern_of(cases[i].pattern);
+        lac_weight *weight = weight_make(&random, &pattern, N, K, LAC_DTYPE_F16, TEST_FILL_GAUSSIAN);
+        lac_plan *plan = NULL;
+        options.kernel = cases[i].kernel;
+        lac_status status = lac_plan_create(device, weight, M, &options, &plan);
+        lac_plan_free(plan);
+        options.kernel = NULL;
+        if (status == LAC_STATUS_UNSUPPORTED) { /* not this GPU's kernel */
+            lac_weight_free(weight);
+            continue;
+        }
+        assert_ok(status);
+        plan_case c = case_make(&random, weight, M, &options, TEST_FILL_GAUSSIAN);
+        gpu_case_check(device, &c, cases[i].kernel, JUDGE_BOUND);
+        case_free(&c);
+    }
+}
+
 static void nothing_to_do_is_done(void **state)
 {
     (void)state;
@@ -447,6 +485,7 @@ bool test_gpu_runtime_plan(int index)
 int test_gpu_runtime(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_planner_picks_a_kernel_that_is_right),
+                                       cmocka_unit_test(blocks_with_several_tiles_are_right),
                                        cmocka_unit_test(nothing_to_do_is_done),
                                        cmocka_unit_test(measuring_picks_a_kernel_too),
                                        cmocka_unit_test(a_graph_of_it_gives_the_same_bits),
