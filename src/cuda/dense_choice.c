@@ -82,12 +82,19 @@ static void write_key(const lac_device *device, const lac_dense_product *p, char
              p->x_by_tokens, p->y_by_tokens, (int)p->finish, p->has_bias, p->has_residual, usual.x, usual.y, usual.c);
 }
 
-/* Whether the library's answers still have it. */
+/* Whether there is an answer of its number that wants as much memory. To one process the library gives the same answers again, though
+ * not always with the same bits. */
+static bool has_number(const dense_record *r, const dense_ways *ways)
+{
+    return r->other_way < WAYS && r->number < (uint32_t)ways->count[r->other_way] &&
+           ways->answers[r->other_way][r->number].workspace_bytes == r->workspace_bytes;
+}
+
+/* Whether the library's answers still have it, bit for bit: another process's library might give others. */
 static bool is_among(const dense_record *r, const dense_ways *ways)
 {
-    if (r->other_way >= WAYS || r->number >= (uint32_t)ways->count[r->other_way]) return false;
-    const lac_lt_answer *answer = &ways->answers[r->other_way][r->number];
-    return answer->workspace_bytes == r->workspace_bytes && !memcmp(&answer->algorithm, &r->algorithm, sizeof r->algorithm);
+    return has_number(r, ways) &&
+           !memcmp(&ways->answers[r->other_way][r->number].algorithm, &r->algorithm, sizeof r->algorithm);
 }
 
 void lac_dense_notes_release(lac_dense_note *notes)
@@ -180,7 +187,7 @@ static lac_status recall_or_time(const lac_problem *problem, const dense_ways *w
     char key[KEY_SIZE];
     write_key(problem->device, &ways->product[0], key);
     const dense_record *known = find_note(programs, key);
-    if (known && is_among(known, ways)) {
+    if (known && has_number(known, ways)) {
         *out = *known;
         return LAC_STATUS_OK;
     }

@@ -197,7 +197,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     if (lac_gather_in_fours(s) && s->tile_outputs > 64 && problem->weight->part[LAC_PART_ROW_PERM].data)
         fill += SCATTERED_SHARE * y_bytes / rates->memory;
     double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * waves - 1.0);
-    bool few = s->few || (stream && s->tile_tokens < 256); /* tiles for few tokens wait for memory, whatever the clock */
+    bool few = s->few || (stream && s->tile_tokens < 256);
     double efficiency = s->meets && stream ? MEET_EFFICIENCY
                         : few && stream    ? FEW_EFFICIENCY
                         : engine           ? s->boxes ? BOX_EFFICIENCY : STREAM_EFFICIENCY
@@ -206,7 +206,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     if (lac_gather_in_fours(s))
         efficiency *= s->tile_tokens < 256 ? FEW_FOURS_SHARE : s->tile_outputs > 64 ? WIDE_FOURS_SHARE : 1.0;
     if (s->few && tiles * s->parts > clusters * blocks) efficiency *= AGAIN_SHARE;
-    if (!few && !s->meets) efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat((read + written) / rates->shared / efficiency);
+    if (!s->few && !s->meets) efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat((read + written) / rates->shared / efficiency);
     /* A block asks for a stage when one that it had is done with: its stages are so many round trips, one behind the other,
      * each behind what all blocks have asked for. */
     double chain = fmax(1.0, waves * s->usual_stages / s->parts), deep = fmin(chain, s->stages);

@@ -172,8 +172,8 @@ static double conflicts(const lac_weight *w, const lac_pick_shape *s)
     double classes = fmin(LAC_PICK_CLASSES, length / LAC_PICK_EIGHTH), mean = s->steps * 2.0;
     double density = mean / LAC_PICK_EIGHTH, shared = s->common < s->steps ? 0.06 * s->common / s->steps : 0.0;
     if (classes <= 1.0) return 1.0 + shared;
-    /* Inputs of a block are neighbours, and so of one class. */
-    double together = fmin(LAC_PICK_EIGHTH, (double)g->unit_k) / mean;
+    /* Inputs of a block are neighbours, and so of one class; both vectors of a pair that share them read each once. */
+    double together = fmin(LAC_PICK_EIGHTH, (double)g->unit_k) / mean / s->pieces;
     return shared + fmax(together, 1.0 + 1.42 * sqrt(mean * fmax(0.0, 1.0 - density) * (1.0 - 1.0 / classes)) / mean);
 }
 

@@ -98,8 +98,8 @@ static int64_t granule(const lac_weight *w, const lac_select_shape *s)
 static double chunk_batches(const lac_weight *w, const lac_select_shape *s, int64_t inputs)
 {
     const lac_geometry *g = &w->geometry;
-    int64_t groups = inputs / (g->group_m * g->unit_k);
     if (s->is_free) return (double)w->kept / (double)(g->n * g->k) * (double)inputs / (STEP * s->batch) + 0.5;
+    int64_t groups = inputs / (g->group_m * g->unit_k);
     return (double)divide_up(s->all_inputs || s->packed ? inputs : groups * g->group_n * g->unit_k, (int64_t)STEP * s->batch);
 }
 
