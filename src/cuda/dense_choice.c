@@ -15,7 +15,7 @@
 #include "cuda/state.h"
 
 /* Raise KEY_VERSION when what was timed must not be used any more. */
-enum { KEY_VERSION = 1, KEY_SIZE = 512, WAYS = 2 };
+enum { KEY_VERSION = 2, KEY_SIZE = 512, WAYS = 2 };
 
 /* As it is in the file. */
 typedef struct dense_record {
@@ -24,6 +24,7 @@ typedef struct dense_record {
     uint64_t workspace_bytes;
     lac_lt_algorithm algorithm;
     double seconds;
+    uint64_t settled; /* 0: others disturbed the timing, and whoever reads this times once more; 1 otherwise */
 } dense_record;
 
 struct lac_dense_note {
@@ -82,19 +83,12 @@ static void write_key(const lac_device *device, const lac_dense_product *p, char
              p->x_by_tokens, p->y_by_tokens, (int)p->finish, p->has_bias, p->has_residual, usual.x, usual.y, usual.c);
 }
 
-/* Whether there is an answer of its number that wants as much memory. To one process the library gives the same answers again, though
- * not always with the same bits. */
-static bool has_number(const dense_record *r, const dense_ways *ways)
-{
-    return r->other_way < WAYS && r->number < (uint32_t)ways->count[r->other_way] &&
-           ways->answers[r->other_way][r->number].workspace_bytes == r->workspace_bytes;
-}
-
-/* Whether the library's answers still have it, bit for bit: another process's library might give others. */
+/* Whether the library's answers still have it. */
 static bool is_among(const dense_record *r, const dense_ways *ways)
 {
-    return has_number(r, ways) &&
-           !memcmp(&ways->answers[r->other_way][r->number].algorithm, &r->algorithm, sizeof r->algorithm);
+    if (r->other_way >= WAYS || r->number >= (uint32_t)ways->count[r->other_way] || r->settled > 1) return false;
+    const lac_lt_answer *answer = &ways->answers[r->other_way][r->number];
+    return answer->workspace_bytes == r->workspace_bytes && !memcmp(&answer->algorithm, &r->algorithm, sizeof r->algorithm);
 }
 
 void lac_dense_notes_release(lac_dense_note *notes)
@@ -180,6 +174,26 @@ static lac_status time_ways(const lac_problem *problem, const dense_ways *ways, 
     return LAC_STATUS_OK;
 }
 
+/* Times, and writes what it finds unless another process has settled it meanwhile: one choice for all. NOT_FOUND when nothing could be
+ * timed. `again`: it was disturbed before, and is taken as it comes now: a short product is never steady. */
+static lac_status time_and_store(const lac_problem *problem, const dense_ways *ways, const char *key, bool again,
+                                 dense_record *out)
+{
+    bool steady = false;
+    dense_record others;
+    lac_status status = time_ways(problem, ways, out, &steady);
+    if (status) return status;
+    out->settled = steady || again;
+    status = load_record(key, ways, &others);
+    if (status == LAC_STATUS_OK && others.settled) {
+        *out = others;
+        return LAC_STATUS_OK;
+    }
+    if (status && status != LAC_STATUS_NOT_FOUND) return status;
+    store_record(key, out);
+    return LAC_STATUS_OK;
+}
+
 /* Under notes_lock. NOT_FOUND when nothing is known and nothing could be timed. */
 static lac_status recall_or_time(const lac_problem *problem, const dense_ways *ways, bool may_time, dense_record *out)
 {
@@ -187,23 +201,19 @@ static lac_status recall_or_time(const lac_problem *problem, const dense_ways *w
     char key[KEY_SIZE];
     write_key(problem->device, &ways->product[0], key);
     const dense_record *known = find_note(programs, key);
-    if (known && has_number(known, ways)) {
+    if (known && is_among(known, ways)) {
         *out = *known;
         return LAC_STATUS_OK;
     }
+    dense_record timed;
     lac_status status = load_record(key, ways, out);
-    if (status == LAC_STATUS_NOT_FOUND && may_time) {
-        bool steady = false;
-        dense_record others;
-        if ((status = time_ways(problem, ways, out, &steady))) return status;
-        /* Another process may have timed it meanwhile: one choice for all. A disturbed one is for this process alone. */
-        status = load_record(key, ways, &others);
-        if (!status)
-            *out = others;
-        else if (status == LAC_STATUS_NOT_FOUND && steady)
-            store_record(key, out);
-        if (status == LAC_STATUS_NOT_FOUND) status = LAC_STATUS_OK;
+    bool again = status == LAC_STATUS_OK && !out->settled;
+    if ((again || status == LAC_STATUS_NOT_FOUND) && may_time) {
+        lac_status taken = time_and_store(problem, ways, key, again, &timed);
+        if (taken != LAC_STATUS_NOT_FOUND || !again) status = taken; /* else the disturbed one will do */
+        if (!taken) *out = timed;
     }
+    if (!status && !out->settled && !may_time) return LAC_STATUS_OK; /* who may time will do it once more */
     return status ? status : add_note(programs, key, out);
 }
 
