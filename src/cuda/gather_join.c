@@ -77,8 +77,12 @@ int64_t lac_gather_join(const uint64_t *readers, int64_t k, int32_t *columns)
     return j.count;
 }
 
-double lac_gather_joined_places(double groups, double reads, double k)
+double lac_gather_joined_places(double groups, double reads, double k, bool in_blocks)
 {
-    double any = k > 0.0 ? k * (1.0 - pow(fmax(0.0, 1.0 - reads / k), groups)) : 0.0;
-    return fmax(2.0 * reads, any);
+    if (k <= 0.0) return 0.0;
+    /* Of three columns taken at random so many row groups read all: with many of them fours are left with two columns. Fitted on random
+     * choices of 2 to 64 row groups that keep 3 to 50%: within 3%, but for 10% where this begins to count. Blocks of 4 inputs crowd sooner. */
+    double density = fmin(1.0, reads / k), any = k * (1.0 - pow(1.0 - density, groups));
+    double crowded = fmax(0.0, groups * density * density * density * (in_blocks ? 2.3 : 1.0) - 0.7);
+    return fmax(2.0 * reads, any) * (2.0 - exp(-0.5 * crowded));
 }

@@ -3,6 +3,7 @@
 #ifndef LAC_CUDA_GATHER_JOIN_H
 #define LAC_CUDA_GATHER_JOIN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Row groups that a column's word has bits for. */
@@ -13,7 +14,8 @@ enum { LAC_GATHER_MOST_JOINED = 64 };
  * near. */
 int64_t lac_gather_join(const uint64_t *readers, int64_t k, int32_t *columns);
 
-/* The places that it fills, about, where each of `groups` row groups reads `reads` of k columns, and which does not depend on the others'. */
-double lac_gather_joined_places(double groups, double reads, double k);
+/* The places that it fills, about, where each of `groups` row groups reads `reads` of k columns, and which does not depend on the others'.
+ * `in_blocks`: a few neighbours each time. */
+double lac_gather_joined_places(double groups, double reads, double k, bool in_blocks);
 
 #endif

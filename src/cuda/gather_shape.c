@@ -13,6 +13,7 @@ enum {
     MOST_PARTS = 8,
     LEAST_HEIGHT = 16,
     LEAST_JOINED = 4,
+    MOST_CROWDING = 8,
     BARRIER_BYTES = 1024,
     RESERVED_BYTES = 1024,
     LEAST_BESIDE = 4,
@@ -133,7 +134,8 @@ static double joined_rows(const lac_weight *w, const lac_gather_shape *s)
     bool element = w->pattern.family == LAC_FAMILY_ELEMENT;
     double one = element ? (double)(g->selected * g->unit_k) : (double)rows_of(w, s->kind), k = (double)g->k;
     double units = (double)lac_ceil_divide(s->tile_outputs, g->unit_n);
-    if (s->kind == LAC_GATHER_SPARSE) return lac_gather_joined_places(units, one, k);
+    if (s->kind == LAC_GATHER_SPARSE)
+        return lac_gather_joined_places(units, one, k, g->unit_k > 1 && g->unit_k <= MOST_CROWDING);
     return s->every ? k : k * (1.0 - pow(fmax(0.0, 1.0 - one / k), units));
 }
 

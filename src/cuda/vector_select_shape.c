@@ -24,6 +24,9 @@ static const double PACKED_X_RATE = 42e9, PACKED_SECONDS = 2e-6, PACKED_CHUNK = 
 static const double PACKED_STREAM = 1.3e-6, PACKED_SPLIT = 1.1e-6, SPREAD_CLOCKS = 25.0, PRODUCT_CLOCKS = 4.8,
                     STREAM_SLOWER = 1.05;
 
+/* Feature-major X of more than 8 tokens comes more slowly than that, whatever the way: so many bytes of it a second, beside all else. */
+static const double FEATURE_X_RATE = 40e9;
+
 static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t common_multiple(int64_t a, int64_t b)
@@ -263,6 +266,7 @@ static bool share_out(const lac_weight *w, const lac_problem *problem, lac_selec
                                : choose_resident(w, target->shared_per_block, &s)))
                     continue;
                 double seconds = seconds_of(w, target, rates, &s);
+                if (!turned && token_tiles(&s) > 1) seconds += (double)w->geometry.k * s.tokens * 2.0 / FEATURE_X_RATE;
                 if (best > 0.0 && seconds >= best) continue;
                 best = seconds;
                 *out = s;
