@@ -7,6 +7,7 @@
 #include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "cuda/gather_join.h"
 #include "format/row.h"
@@ -261,16 +262,13 @@ static void fill_outputs(tiler *t, int64_t tile, int first, int end, int64_t beg
     }
 }
 
-/* The stages of a tile, zeroed, and the rows of X that they read; returns the first one's W. */
+/* The stages of a tile, whose range is known, zeroed, and the rows of X that they read; returns the first one's W. */
 static uint8_t *begin_tile(const tiler *t, int64_t tile, const slots *selected, lac_gather_tiled *out)
 {
     const lac_gather_shape *s = t->shape;
     const uint32_t *col_perm = t->weight->part[LAC_PART_COL_PERM].data;
-    int64_t first = out->stage_count, count = (selected->count + s->rows - 1) / s->rows;
-    int32_t *range = out->range + 2 * tile, *own = out->range + 2 * (s->output_tiles + tile);
-    out->stage_count += count;
-    range[0] = (int32_t)first;
-    range[1] = (int32_t)out->stage_count;
+    int64_t first = out->range[2 * tile], count = out->range[2 * tile + 1] - first;
+    int32_t *own = out->range + 2 * (s->output_tiles + tile);
     own[0] = (int32_t)(first + (selected->first_end + s->rows - 1) / s->rows);
     own[1] = (int32_t)(first + selected->second_begin / s->rows);
     uint8_t *stages = out->stages + first * lac_gather_w_stage(s);
@@ -289,38 +287,66 @@ static uint8_t *begin_tile(const tiler *t, int64_t tile, const slots *selected, 
     return stages;
 }
 
-/* Tiles that cut the outputs as they come, wherever a row group ends. */
-static void fill_joined(tiler *t, lac_gather_tiled *out)
+/* ---- all tiles: a strip is the tiles that read the same columns */
+
+typedef struct tiling {
+    tiler *tilers; /* [threads] */
+    const lac_weight *weight;
+    const lac_gather_shape *shape;
+    int64_t *stages; /* [strips] of a tile */
+    lac_gather_tiled *out;
+} tiling;
+
+static int64_t groups_of_strip(const lac_gather_shape *s) { return s->paired ? 2 : 1; }
+static int64_t strips_of(const lac_gather_shape *s)
+{
+    return s->joined ? s->output_tiles : lac_ceil_divide(s->groups, groups_of_strip(s));
+}
+static int64_t tiles_of_strip(const lac_gather_shape *s) { return s->joined ? 1 : s->tiles_a_group; }
+
+/* Joined tiles cut the outputs as they come, wherever a row group ends. */
+static slots select_strip(tiler *t, int64_t strip)
 {
     const lac_gather_shape *s = t->shape;
-    int64_t n = t->weight->geometry.n;
-    for (int64_t tile = 0; tile < s->output_tiles; ++tile) {
-        int64_t begin = tile * s->tile_outputs, end = lac_smaller(begin + s->tile_outputs, n);
-        slots selected = join_columns(t, begin, end);
-        uint8_t *stages = begin_tile(t, tile, &selected, out);
-        fill_outputs(t, tile, 0, s->tile_outputs, begin, end - begin, selected.count, stages, out);
+    int64_t begin = strip * s->tile_outputs;
+    if (s->joined) return join_columns(t, begin, lac_smaller(begin + s->tile_outputs, t->weight->geometry.n));
+    return select_columns(t, strip * groups_of_strip(s));
+}
+
+static void count_strip(void *opaque, int thread, int64_t strip)
+{
+    const tiling *all = opaque;
+    all->stages[strip] = lac_ceil_divide(select_strip(&all->tilers[thread], strip).count, all->shape->rows);
+}
+
+static void fill_tile(void *opaque, int thread, int64_t tile)
+{
+    const tiling *all = opaque;
+    tiler *t = &all->tilers[thread];
+    const lac_geometry *g = &t->weight->geometry;
+    const lac_gather_shape *s = t->shape;
+    int64_t strip = tile / tiles_of_strip(s), at = tile % tiles_of_strip(s) * s->tile_outputs, groups = groups_of_strip(s);
+    slots selected = select_strip(t, strip);
+    uint8_t *stages = begin_tile(t, tile, &selected, all->out);
+    if (s->joined) {
+        int64_t begin = tile * s->tile_outputs, end = lac_smaller(begin + s->tile_outputs, g->n);
+        fill_outputs(t, tile, 0, s->tile_outputs, begin, end - begin, selected.count, stages, all->out);
+        return;
+    }
+    int height = s->tile_outputs / (int)groups; /* outputs of a row group in one tile */
+    for (int half = 0; half < groups; ++half) {
+        int64_t which = strip * groups + half, rows = which >= s->groups ? 0
+                                                      : shares_all(t)    ? g->n
+                                                                         : lac_geometry_rows(g, which);
+        fill_outputs(t, tile, half * height, (half + 1) * height, which * s->height + at, rows > at ? rows - at : 0,
+                     selected.count, stages, all->out);
     }
 }
 
-static void fill(tiler *t, lac_gather_tiled *out)
+/* Tiles of a cluster beyond the last: they read what that reads, and write nothing. */
+static void fill_beyond(const lac_gather_shape *s, int64_t tile, lac_gather_tiled *out)
 {
-    const lac_geometry *g = &t->weight->geometry;
-    const lac_gather_shape *s = t->shape;
-    int64_t tile = 0, groups_a_tile = s->paired ? 2 : 1;
-    int height = s->tile_outputs / (int)groups_a_tile; /* outputs of a row group in one tile */
-    for (int64_t group = 0; group < s->groups; group += groups_a_tile) {
-        slots selected = select_columns(t, group);
-        for (int64_t i = 0; i < s->tiles_a_group; ++i, ++tile) {
-            uint8_t *stages = begin_tile(t, tile, &selected, out);
-            for (int half = 0; half < groups_a_tile; ++half) {
-                int64_t which = group + half, at = i * s->tile_outputs;
-                int64_t rows = which >= s->groups ? 0 : shares_all(t) ? g->n : lac_geometry_rows(g, which);
-                fill_outputs(t, tile, half * height, (half + 1) * height, which * s->height + at, rows > at ? rows - at : 0,
-                             selected.count, stages, out);
-            }
-        }
-    }
-    for (; tile < s->output_tiles; ++tile) { /* a cluster's, beyond the last */
+    for (; tile < s->output_tiles; ++tile) {
         memcpy(&out->range[2 * tile], &out->range[2 * tile - 2], 2 * sizeof *out->range);
         memcpy(&out->range[2 * (s->output_tiles + tile)], &out->range[2 * (s->output_tiles + tile) - 2],
                2 * sizeof *out->range);
@@ -357,17 +383,6 @@ static lac_status allocate_scratch(const lac_gather_shape *s, tiler *t)
     return lac_fail_memory("columns of a tile", most * sizeof *t->columns);
 }
 
-/* Stages of all tiles, or more. Columns in fours have far fewer than they may have, and are counted. */
-static int64_t count_stages(tiler *t)
-{
-    const lac_gather_shape *s = t->shape;
-    int64_t n = t->weight->geometry.n, count = 0;
-    if (!lac_gather_in_fours(s)) return s->output_tiles * s->most_stages;
-    for (int64_t begin = 0; begin < n; begin += s->tile_outputs)
-        count += lac_ceil_divide(join_columns(t, begin, lac_smaller(begin + s->tile_outputs, n)).count, s->rows);
-    return count;
-}
-
 static lac_status allocate_stages(const lac_gather_shape *s, int64_t count, lac_gather_tiled *out)
 {
     uint64_t stages = (uint64_t)count, bytes = stages * (uint64_t)lac_gather_w_stage(s);
@@ -379,15 +394,45 @@ static lac_status allocate_stages(const lac_gather_shape *s, int64_t count, lac_
     return lac_fail_memory("stages of the weight", bytes);
 }
 
+/* Counts, makes room, fills: tiles have places of their own, so no result depends on the number of threads. */
+static lac_status fill_all(tiling *all, int threads)
+{
+    const lac_gather_shape *s = all->shape;
+    lac_gather_tiled *out = all->out;
+    int64_t strips = strips_of(s), tiles = strips * tiles_of_strip(s);
+    lac_parallel_for_each(strips, (int)lac_smaller(threads, strips), count_strip, all);
+    for (int64_t strip = 0; strip < strips; ++strip) out->stage_count += all->stages[strip] * tiles_of_strip(s);
+    lac_status status = allocate_stages(s, out->stage_count, out);
+    if (status) return status;
+    int64_t next = 0;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+        out->range[2 * tile] = (int32_t)next;
+        next += all->stages[tile / tiles_of_strip(s)];
+        out->range[2 * tile + 1] = (int32_t)next;
+    }
+    lac_parallel_for_each(tiles, (int)lac_smaller(threads, tiles), fill_tile, all);
+    fill_beyond(s, tiles, out);
+    return LAC_STATUS_OK;
+}
+
 lac_status lac_gather_tile(const lac_weight *weight, const lac_gather_shape *shape, lac_gather_tiled *out)
 {
-    tiler t = {.weight = weight, .shape = shape};
+    int64_t tiles = strips_of(shape) * tiles_of_strip(shape);
+    int threads = lac_parallel_threads_for(0, tiles, weight->kept), ready = 0;
+    tiling all = {.weight = weight, .shape = shape, .out = out};
     *out = (lac_gather_tiled){0};
-    lac_status status = allocate_scratch(shape, &t);
-    if (!status) status = allocate_stages(shape, count_stages(&t), out);
-    if (!status && shape->joined) fill_joined(&t, out);
-    if (!status && !shape->joined) fill(&t, out);
-    release_tiler(&t);
+    all.tilers = lac_allocate_zeroed((uint64_t)threads * sizeof *all.tilers);
+    all.stages = lac_allocate((uint64_t)strips_of(shape) * sizeof *all.stages);
+    lac_status status =
+        all.tilers && all.stages ? LAC_STATUS_OK : lac_fail_memory("tiles of a weight", (uint64_t)tiles * sizeof *all.stages);
+    for (; !status && ready < threads; ++ready) {
+        all.tilers[ready] = (tiler){.weight = weight, .shape = shape};
+        status = allocate_scratch(shape, &all.tilers[ready]);
+    }
+    if (!status) status = fill_all(&all, threads);
+    for (int i = 0; i < ready; ++i) release_tiler(&all.tilers[i]);
+    lac_release(all.tilers);
+    lac_release(all.stages);
     if (status) {
         lac_gather_tiled_release(out);
         *out = (lac_gather_tiled){0};
