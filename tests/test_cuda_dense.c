@@ -8,6 +8,7 @@
 
 #include "cuda/dense_product.h"
 #include "cuda/state.h"
+#include "fakes/find.h"
 
 static const char name[] = "cuda_cublaslt_dense";
 enum { LT_FAILED = 13, CU_OUT_OF_MEMORY = 2 };
@@ -17,28 +18,21 @@ static long (*fake_live)(void), (*fake_calls)(void), (*fake_lt_live)(void), (*fa
 static void (*fake_fail_at)(long number, int result), (*fake_lt_fail_at)(long number, int result),
     (*fake_lt_set_answers)(int count), (*fake_lt_refuse_handles)(int refuse), (*fake_lt_refuse_aligned)(int refuse);
 
-static void find(void *library, const char *symbol, void *function)
-{
-    void *found = dlsym(library, symbol);
-    assert_non_null(found);
-    memcpy(function, &found, sizeof found);
-}
-
 static int load_fakes(void **state)
 {
     (void)state;
     void *cuda = dlopen(FAKE_CUDA, RTLD_NOW), *lt = dlopen(FAKE_CUBLASLT, RTLD_NOW);
     assert_true(cuda && lt);
-    find(cuda, "fake_live", &fake_live);
-    find(cuda, "fake_calls", &fake_calls);
-    find(cuda, "fake_fail_at", &fake_fail_at);
-    find(lt, "fake_lt_live", &fake_lt_live);
-    find(lt, "fake_lt_products", &fake_lt_products);
-    find(lt, "fake_lt_last_algorithm", &fake_lt_last_algorithm);
-    find(lt, "fake_lt_fail_at", &fake_lt_fail_at);
-    find(lt, "fake_lt_set_answers", &fake_lt_set_answers);
-    find(lt, "fake_lt_refuse_handles", &fake_lt_refuse_handles);
-    find(lt, "fake_lt_refuse_aligned", &fake_lt_refuse_aligned);
+    fake_find(cuda, "fake_live", &fake_live);
+    fake_find(cuda, "fake_calls", &fake_calls);
+    fake_find(cuda, "fake_fail_at", &fake_fail_at);
+    fake_find(lt, "fake_lt_live", &fake_lt_live);
+    fake_find(lt, "fake_lt_products", &fake_lt_products);
+    fake_find(lt, "fake_lt_last_algorithm", &fake_lt_last_algorithm);
+    fake_find(lt, "fake_lt_fail_at", &fake_lt_fail_at);
+    fake_find(lt, "fake_lt_set_answers", &fake_lt_set_answers);
+    fake_find(lt, "fake_lt_refuse_handles", &fake_lt_refuse_handles);
+    fake_find(lt, "fake_lt_refuse_aligned", &fake_lt_refuse_aligned);
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "cuda/cache.h"
 #include "cuda/dense_product.h"
 #include "cuda/state.h"
+#include "fakes/find.h"
 
 enum { M = 8, N = 24, K = 16, LT_FAILED = 13, LT_NOT_SUPPORTED = 15, CU_OUT_OF_MEMORY = 2 };
 
@@ -30,31 +31,24 @@ static void count_warning(void *user, lac_log_level level, const char *message)
     warnings += level == LAC_LOG_LEVEL_WARNING;
 }
 
-static void find(void *library, const char *symbol, void *function)
-{
-    void *found = dlsym(library, symbol);
-    assert_non_null(found);
-    memcpy(function, &found, sizeof found);
-}
-
 static int load_fakes(void **state)
 {
     (void)state;
     void *cuda = dlopen(FAKE_CUDA, RTLD_NOW), *lt = dlopen(FAKE_CUBLASLT, RTLD_NOW);
     assert_true(cuda && lt);
-    find(cuda, "fake_live", &fake_live);
-    find(cuda, "fake_calls", &fake_calls);
-    find(cuda, "fake_fail_at", &fake_fail_at);
-    find(cuda, "fake_set_most_bytes", &fake_set_most_bytes);
-    find(cuda, "fake_advance", &fake_advance);
-    find(lt, "fake_lt_live", &fake_lt_live);
-    find(lt, "fake_lt_products", &fake_lt_products);
-    find(lt, "fake_lt_calls", &fake_lt_calls);
-    find(lt, "fake_lt_last_algorithm", &fake_lt_last_algorithm);
-    find(lt, "fake_lt_fail_at", &fake_lt_fail_at);
-    find(lt, "fake_lt_set_answers", &fake_lt_set_answers);
-    find(lt, "fake_lt_set_times", &fake_lt_set_times);
-    find(lt, "fake_lt_refuse_aligned", &fake_lt_refuse_aligned);
+    fake_find(cuda, "fake_live", &fake_live);
+    fake_find(cuda, "fake_calls", &fake_calls);
+    fake_find(cuda, "fake_fail_at", &fake_fail_at);
+    fake_find(cuda, "fake_set_most_bytes", &fake_set_most_bytes);
+    fake_find(cuda, "fake_advance", &fake_advance);
+    fake_find(lt, "fake_lt_live", &fake_lt_live);
+    fake_find(lt, "fake_lt_products", &fake_lt_products);
+    fake_find(lt, "fake_lt_calls", &fake_lt_calls);
+    fake_find(lt, "fake_lt_last_algorithm", &fake_lt_last_algorithm);
+    fake_find(lt, "fake_lt_fail_at", &fake_lt_fail_at);
+    fake_find(lt, "fake_lt_set_answers", &fake_lt_set_answers);
+    fake_find(lt, "fake_lt_set_times", &fake_lt_set_times);
+    fake_find(lt, "fake_lt_refuse_aligned", &fake_lt_refuse_aligned);
     return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "cuda/program.h"
 #include "cuda/runtime.h"
 #include "cuda/state.h"
+#include "fakes/find.h"
 
 enum { M = 3, N = 8, K = 16 };
 enum { CU_OUT_OF_MEMORY = 2, CU_LOST = 719 };
@@ -21,26 +22,19 @@ static void (*fake_fail_at)(long number, int result), (*fake_refuse_images)(int 
     (*fake_set_device_of_blocks)(int device);
 static int (*fake_stack_depth)(void);
 
-static void find(void *library, const char *name, void *function)
-{
-    void *found = dlsym(library, name);
-    assert_non_null(found);
-    memcpy(function, &found, sizeof found);
-}
-
 static int load_fakes(void **state)
 {
     (void)state;
     void *cuda = dlopen(FAKE_CUDA, RTLD_NOW), *nvrtc = dlopen(FAKE_NVRTC, RTLD_NOW);
     assert_true(cuda && nvrtc);
-    find(cuda, "fake_live", &fake_live);
-    find(cuda, "fake_launches", &fake_launches);
-    find(cuda, "fake_fail_at", &fake_fail_at);
-    find(cuda, "fake_refuse_images", &fake_refuse_images);
-    find(cuda, "fake_set_capability", &fake_set_capability);
-    find(cuda, "fake_set_device_of_blocks", &fake_set_device_of_blocks);
-    find(cuda, "fake_stack_depth", &fake_stack_depth);
-    find(nvrtc, "fake_compiled", &fake_compiled);
+    fake_find(cuda, "fake_live", &fake_live);
+    fake_find(cuda, "fake_launches", &fake_launches);
+    fake_find(cuda, "fake_fail_at", &fake_fail_at);
+    fake_find(cuda, "fake_refuse_images", &fake_refuse_images);
+    fake_find(cuda, "fake_set_capability", &fake_set_capability);
+    fake_find(cuda, "fake_set_device_of_blocks", &fake_set_device_of_blocks);
+    fake_find(cuda, "fake_stack_depth", &fake_stack_depth);
+    fake_find(nvrtc, "fake_compiled", &fake_compiled);
     return 0;
 }
 

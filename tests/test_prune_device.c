@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fakes/find.h"
 #include "support/support.h"
 
 enum { N = 40, K = 300, SAMPLES = 400 };
@@ -13,24 +14,17 @@ static long (*fake_live)(void), (*fake_cublas_calls)(void), (*fake_cublas_alive)
 static void (*fake_fail_at)(long number, int result), (*fake_cublas_fail_at)(long number);
 static int (*fake_stack_depth)(void);
 
-static void find(void *library, const char *name, void *function)
-{
-    void *found = dlsym(library, name);
-    assert_non_null(found);
-    memcpy(function, &found, sizeof found);
-}
-
 static int load_fakes(void **state)
 {
     (void)state;
     void *cuda = dlopen(FAKE_CUDA, RTLD_NOW), *cublas = dlopen(FAKE_CUBLAS, RTLD_NOW);
     assert_true(cuda && cublas);
-    find(cuda, "fake_live", &fake_live);
-    find(cuda, "fake_fail_at", &fake_fail_at);
-    find(cuda, "fake_stack_depth", &fake_stack_depth);
-    find(cublas, "fake_cublas_calls", &fake_cublas_calls);
-    find(cublas, "fake_cublas_alive", &fake_cublas_alive);
-    find(cublas, "fake_cublas_fail_at", &fake_cublas_fail_at);
+    fake_find(cuda, "fake_live", &fake_live);
+    fake_find(cuda, "fake_fail_at", &fake_fail_at);
+    fake_find(cuda, "fake_stack_depth", &fake_stack_depth);
+    fake_find(cublas, "fake_cublas_calls", &fake_cublas_calls);
+    fake_find(cublas, "fake_cublas_alive", &fake_cublas_alive);
+    fake_find(cublas, "fake_cublas_fail_at", &fake_cublas_fail_at);
     return 0;
 }
 

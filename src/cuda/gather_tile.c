@@ -291,7 +291,6 @@ static uint8_t *begin_tile(const tiler *t, int64_t tile, const slots *selected, 
 
 typedef struct tiling {
     tiler *tilers; /* [threads] */
-    const lac_weight *weight;
     const lac_gather_shape *shape;
     int64_t *stages; /* [strips] of a tile */
     lac_gather_tiled *out;
@@ -419,7 +418,7 @@ lac_status lac_gather_tile(const lac_weight *weight, const lac_gather_shape *sha
 {
     int64_t tiles = strips_of(shape) * tiles_of_strip(shape);
     int threads = lac_parallel_threads_for(0, tiles, weight->kept), ready = 0;
-    tiling all = {.weight = weight, .shape = shape, .out = out};
+    tiling all = {.shape = shape, .out = out};
     *out = (lac_gather_tiled){0};
     all.tilers = lac_allocate_zeroed((uint64_t)threads * sizeof *all.tilers);
     all.stages = lac_allocate((uint64_t)strips_of(shape) * sizeof *all.stages);

@@ -1,5 +1,6 @@
 /* vector_select_shape.c - the constants of kernels/vector_select.cu for a problem: rows of a unit, steps of a batch, how blocks
  * and warps share the work. vector_select.c asks for it. */
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "cuda/runtime.h"
 #include "cuda/vector_select_pack.h"
@@ -26,8 +27,6 @@ static const double PACKED_STREAM = 1.3e-6, PACKED_SPLIT = 1.1e-6, SPREAD_CLOCKS
 
 /* Feature-major X of more than 8 tokens comes more slowly than that, whatever the way: so many bytes of it a second, beside all else. */
 static const double FEATURE_X_RATE = 40e9;
-
-static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static int64_t common_multiple(int64_t a, int64_t b)
 {
@@ -60,7 +59,7 @@ static bool choose_packed(const lac_geometry *g, lac_select_shape *s)
     s->packed = (int)((g->group_n * (STEP / g->group_m) + 1) / 2 * 2);
     s->sparse = true;
     s->unit_rows = LAC_PACK_ROWS;
-    s->units = divide_up(g->n, s->unit_rows);
+    s->units = lac_ceil_divide(g->n, s->unit_rows);
     s->batch = PACKED_BATCH;
     return true;
 }
@@ -82,7 +81,7 @@ static bool choose_unit(const lac_weight *w, lac_select_shape *s)
         if (is_whole || g->unit_n % s->unit_rows == 0) break;
     if (s->unit_rows < 16) return false;
     if (is_whole && g->n <= 16) s->unit_rows = 16;
-    s->units = divide_up(g->n, s->unit_rows);
+    s->units = lac_ceil_divide(g->n, s->unit_rows);
     s->batch = BATCH_LOADS / (s->unit_rows / 16 * (s->sparse ? 1 : 2));
     /* A group too long for a chunk may be cut; four inputs of V:N:M may not. */
     s->is_free = g->is_free || (w->pattern.family != LAC_FAMILY_VNM && !s->all_inputs && inputs > MOST_GROUP_INPUTS);
@@ -103,7 +102,8 @@ static double chunk_batches(const lac_weight *w, const lac_select_shape *s, int6
     const lac_geometry *g = &w->geometry;
     if (s->is_free) return (double)w->kept / (double)(g->n * g->k) * (double)inputs / (STEP * s->batch) + 0.5;
     int64_t groups = inputs / (g->group_m * g->unit_k);
-    return (double)divide_up(s->all_inputs || s->packed ? inputs : groups * g->group_n * g->unit_k, (int64_t)STEP * s->batch);
+    return (double)lac_ceil_divide(s->all_inputs || s->packed ? inputs : groups * g->group_n * g->unit_k,
+                                   (int64_t)STEP * s->batch);
 }
 
 /* Streamed: inputs of a chunk, at most `most`. Batches are full, the last chunk too, the blocks of a cluster have as many, and it is short enough for
@@ -112,9 +112,10 @@ static int64_t choose_inputs(const lac_weight *w, const lac_select_shape *s, int
 {
     int64_t least = granule(w, s), best = least;
     double lowest = 0.0;
-    if (s->is_free) least = divide_up(STRIP, least) * least;
+    if (s->is_free) least = lac_ceil_divide(STRIP, least) * least;
     for (int64_t inputs = least; inputs <= most; inputs += least) {
-        double rounds = (double)divide_up(divide_up(w->geometry.k, inputs), s->split), size = (double)inputs / CHUNK;
+        double rounds = (double)lac_ceil_divide(lac_ceil_divide(w->geometry.k, inputs), s->split),
+               size = (double)inputs / CHUNK;
         double cost = rounds * chunk_batches(w, s, inputs) * (1.0 + 0.03 * size + 0.06 / size);
         if (lowest > 0.0 && cost >= lowest) continue;
         lowest = cost;
@@ -126,7 +127,7 @@ static int64_t choose_inputs(const lac_weight *w, const lac_select_shape *s, int
 static void count_chunks(const lac_weight *w, int64_t inputs, lac_select_shape *s)
 {
     s->chunk_inputs = (int)inputs;
-    s->chunks = (int)divide_up(w->geometry.k, inputs);
+    s->chunks = (int)lac_ceil_divide(w->geometry.k, inputs);
     s->chunk_batches = s->is_free ? 0 : (int)chunk_batches(w, s, inputs);
 }
 
@@ -135,7 +136,7 @@ static void count_chunks(const lac_weight *w, int64_t inputs, lac_select_shape *
 static bool count_shared(int64_t x, unsigned room, lac_select_shape *s)
 {
     int64_t warps = s->row_warps * s->k_warps, sums = warps * s->tokens * (s->unit_rows + 4) * 4;
-    int64_t bytes = divide_up(x, ALIGN) * ALIGN + warps * s->ring * s->batch_bytes;
+    int64_t bytes = lac_ceil_divide(x, ALIGN) * ALIGN + warps * s->ring * s->batch_bytes;
     if (s->x_warps) bytes += (int64_t)s->x_warps * s->x_strips * STRIP * 16 * token_tiles(s) + BARRIER_BYTES;
     if (bytes < sums) bytes = sums;
     if (s->early && bytes < room / 2 + ALIGN) bytes = room / 2 + ALIGN;
@@ -150,8 +151,8 @@ static bool choose_resident(const lac_weight *w, unsigned room, lac_select_shape
     int64_t least = granule(w, s), row = ROW_BYTES * token_tiles(s), most = left / row / least * least;
     if (most > MOST_CHUNK) most = MOST_CHUNK / least * least;
     if (most < least) return false;
-    int64_t share = divide_up(w->geometry.k, s->split), parts = divide_up(share, most);
-    count_chunks(w, divide_up(divide_up(share, parts), least) * least, s);
+    int64_t share = lac_ceil_divide(w->geometry.k, s->split), parts = lac_ceil_divide(share, most);
+    count_chunks(w, lac_ceil_divide(lac_ceil_divide(share, parts), least) * least, s);
     s->x_ring = 1;
     return count_shared(s->chunk_inputs * row, room, s);
 }
@@ -161,7 +162,7 @@ static bool choose_streamed(const lac_weight *w, bool turned, unsigned room, lac
 {
     int64_t ring = (int64_t)s->row_warps * s->k_warps * s->ring * s->batch_bytes, row = ROW_BYTES * token_tiles(s);
     int64_t strip = (int64_t)s->x_warps * STRIP * 16 * token_tiles(s), least = granule(w, s);
-    int64_t left = (int64_t)room - ring - BARRIER_BYTES - ALIGN, chunk = divide_up(CHUNK, least) * least;
+    int64_t left = (int64_t)room - ring - BARRIER_BYTES - ALIGN, chunk = lac_ceil_divide(CHUNK, least) * least;
     int64_t strips = turned ? STRIP_BYTES / strip : 0;
     if (strips > MOST_STRIPS) strips = MOST_STRIPS;
     while (strips > 1 && left - strips * strip < 2 * chunk * row) --strips;
@@ -172,7 +173,7 @@ static bool choose_streamed(const lac_weight *w, bool turned, unsigned room, lac
     if (left <= 0 || most < least) return false;
     s->x_strips = (int)strips;
     count_chunks(w, choose_inputs(w, s, most), s);
-    int64_t x_ring = left / (s->chunk_inputs * row), own = divide_up(s->chunks, s->split);
+    int64_t x_ring = left / (s->chunk_inputs * row), own = lac_ceil_divide(s->chunks, s->split);
     if (x_ring > own) x_ring = own;
     s->x_ring = (int)(x_ring > MOST_X_RING ? MOST_X_RING : x_ring);
     return count_shared(s->x_ring * s->chunk_inputs * row, room, s);
@@ -212,7 +213,7 @@ static double packed_seconds(const lac_select_shape *s, const share *h, double s
         seconds += h->waves * (PACKED_STREAM + (s->split > 1 ? PACKED_SPLIT : 0.0));
         return seconds > STREAM_LEAST ? seconds : STREAM_LEAST;
     }
-    double chunks = (double)divide_up(s->chunks, s->split) - 1.0;
+    double chunks = (double)lac_ceil_divide(s->chunks, s->split) - 1.0;
     return seconds + h->waves * (PACKED_SECONDS + chunks * PACKED_CHUNK) + PACKED_WAIT * h->memory;
 }
 
@@ -220,9 +221,10 @@ static double packed_seconds(const lac_select_shape *s, const share *h, double s
 static double seconds_of(const lac_weight *w, const lac_cuda_target *target, const lac_gpu_rates *rates,
                          const lac_select_shape *s)
 {
-    double tiles = (double)divide_up(s->units, s->row_warps), blocks = tiles * s->split, at_once = target->multiprocessors;
+    double tiles = (double)lac_ceil_divide(s->units, s->row_warps), blocks = tiles * s->split,
+           at_once = target->multiprocessors;
     double batches = lac_select_batches(w, s), x = (double)w->geometry.k * s->tokens * 2.0;
-    share h = {.waves = (double)divide_up((int64_t)blocks, target->multiprocessors),
+    share h = {.waves = (double)lac_ceil_divide((int64_t)blocks, target->multiprocessors),
                .bytes = batches * s->batch_bytes,
                .x = x / s->split,
                .x_all = x * tiles};
