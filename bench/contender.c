@@ -10,6 +10,8 @@
 #include "parallel.h"
 #include "turns.h"
 
+static const double CLOSE = 1.2; /* of a prediction: no less than what the planner holds for close */
+
 /* ---- X and Y */
 
 lac_status bench_ring_open(bench_ring *ring, const bench_problem *problem, lac_dtype dtype, lac_layout layout, size_t count)
@@ -77,19 +79,45 @@ static lac_status clone_weight(const lac_weight *weight, lac_weight **out)
     return status ? status : lac_weight_from_parts(&info, parts, out);
 }
 
-/* Whether the first plan of a contender times the vendor's algorithms, which wants the GPU for itself: where dense is picked. */
-static int times_itself(const bench_contender *c, const lac_plan_options *options)
+/* What a plan with these options would be; 0 where there can be none. */
+static double predict(const bench_contender *c, lac_plan_options options, lac_plan_info *info)
 {
     const bench_problem *p = c->problem;
-    lac_plan_options asked = *options;
-    lac_plan_info info = {.size = sizeof info};
     lac_plan *plan = NULL;
-    if (p->session->backend->kind == LAC_DEVICE_KIND_CPU || c->copies) return 0;
-    asked.predict_only = 1;
-    int dense = !lac_plan_create(p->session->device, p->weight, p->m, &asked, &plan) && !lac_plan_get_info(plan, &info) &&
-                info.is_dense;
+    options.predict_only = 1;
+    info->size = sizeof *info;
+    int made = !lac_plan_create(p->session->device, p->weight, p->m, &options, &plan) && !lac_plan_get_info(plan, info);
     lac_plan_free(plan);
-    return dense;
+    return made ? info->predicted_seconds : 0.0;
+}
+
+/* Compiles what a plan may time against each other, so that nobody else has to wait for that. Whether it works shows later. */
+static void compile_rivals(const bench_contender *c, lac_plan_options options, double seconds)
+{
+    const bench_problem *p = c->problem;
+    lac_kernel_info kernel = {.size = sizeof kernel};
+    for (size_t i = 0; !lac_kernel_probe(i, &kernel); ++i) {
+        lac_plan_info info;
+        lac_plan *plan = NULL;
+        options.kernel = kernel.name;
+        double other = kernel.device == p->session->backend->kind ? predict(c, options, &info) : 0.0;
+        if (other <= 0.0 || other > CLOSE * seconds) continue;
+        options.no_timing = 1;
+        lac_plan_create(p->session->device, p->weight, p->m, &options, &plan);
+        lac_plan_free(plan);
+        options.no_timing = 0;
+    }
+}
+
+/* Whether the first plan of a contender times kernels or the vendor's algorithms, which wants the GPU for itself. */
+static int times_itself(const bench_contender *c, const lac_plan_options *options)
+{
+    lac_plan_info info;
+    if (c->problem->session->backend->kind == LAC_DEVICE_KIND_CPU || c->copies) return 0;
+    double seconds = predict(c, *options, &info);
+    if (seconds <= 0.0 || (!info.is_dense && !info.rivals)) return 0;
+    if (info.rivals && c->problem->session->turns >= 0) compile_rivals(c, *options, seconds);
+    return 1;
 }
 
 static lac_status make_plan(bench_contender *c, const char *kernel, lac_weight **weight, void **plan)

@@ -95,6 +95,7 @@ typedef struct candidate {
     double predicted, ceiling, measured; /* seconds; measured is 0 unless asked for */
     uint64_t dense_bytes;
     char note[256];
+    int rivals; /* other candidates that a plan times it against */
 } candidate;
 
 typedef struct explanation {
@@ -253,6 +254,7 @@ static lac_status describe(const lac_plan *plan, candidate *out)
     out->measured = 0;
     out->dense_bytes = info.dense_bytes;
     snprintf(out->note, sizeof out->note, "%s", info.note);
+    out->rivals = info.rivals;
     return LAC_STATUS_OK;
 }
 
@@ -325,14 +327,14 @@ static int print_json(const explanation *e)
         if (level.is_bound) remedy = cli_json_text(level.remedy);
     }
     const candidate *dense = find_dense(e);
-    return cli_json_print(json_pack("{s:s,s:I,s:I,s:I,s:o,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "command", "explain", "m",
-                                    (json_int_t)e->m, "n", (json_int_t)e->n, "k", (json_int_t)e->k, "pattern",
-                                    cli_json_text(s->pattern.text), "dtype", lac_dtype_name(s->dtype), "layout",
-                                    s->layout == LAC_LAYOUT_FEATURE_MAJOR ? "feature" : "token", "device",
-                                    cli_json_text(e->device_info.name), "pick", candidate_json(e, &e->picked), "note",
-                                    cli_json_text(e->picked.note), "levels", levels, "remedy", remedy ? remedy : json_null(),
-                                    "dense", dense ? candidate_json(e, dense) : json_null(), "candidates", candidates),
-                          CLI_EXIT_OK);
+    return cli_json_print(
+        json_pack("{s:s,s:I,s:I,s:I,s:o,s:s,s:s,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o}", "command", "explain", "m", (json_int_t)e->m,
+                  "n", (json_int_t)e->n, "k", (json_int_t)e->k, "pattern", cli_json_text(s->pattern.text), "dtype",
+                  lac_dtype_name(s->dtype), "layout", s->layout == LAC_LAYOUT_FEATURE_MAJOR ? "feature" : "token", "device",
+                  cli_json_text(e->device_info.name), "pick", candidate_json(e, &e->picked), "rivals", e->picked.rivals, "note",
+                  cli_json_text(e->picked.note), "levels", levels, "remedy", remedy ? remedy : json_null(), "dense",
+                  dense ? candidate_json(e, dense) : json_null(), "candidates", candidates),
+        CLI_EXIT_OK);
 }
 
 static cli_text format_measured(const explanation *e, const candidate *c)
@@ -390,6 +392,9 @@ static void print_levels(const explanation *e)
     printf("; the ceiling is %s, set by %s.\n", cli_format_seconds(pick->ceiling).text, pick->bound);
     if (*remedy) printf("%s\n", remedy);
     if (*pick->note) printf("%s.\n", pick->note);
+    if (pick->rivals && !e->settings->measure)
+        printf("%d other%s so close to it that a plan times all of them, once for the problem, and takes the quickest.\n",
+               pick->rivals, pick->rivals == 1 ? " is" : "s are");
     if (pick->is_dense) {
         print_dense_reason(e);
         return;

@@ -16,5 +16,7 @@ foreach(input ${INPUTS})
   string(APPEND table "    {\"${name}\", (const char *)text_${number}, ${length}},\n")
   math(EXPR number "${number} + 1")
 endforeach()
+string(SHA256 digest "${texts}")
 file(WRITE "${OUTPUT}" "/* Made by cmake/EmbedSources.cmake. */\n#include \"cuda/sources.h\"\n\n${texts}"
-  "const lac_cuda_source lac_cuda_sources[] = {\n${table}};\nconst size_t lac_cuda_source_count = ${number};\n")
+  "const lac_cuda_source lac_cuda_sources[] = {\n${table}};\nconst size_t lac_cuda_source_count = ${number};\n"
+  "const char lac_cuda_sources_digest[] = \"${digest}\";\n")

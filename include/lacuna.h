@@ -600,9 +600,10 @@ typedef struct lac_plan_options {
                              refuses it                                                       */
     int32_t no_dense;     /* 1: no kernel that ignores the sparsity, and so no copy of W with its zeros in memory, be it
                              slower                                                           */
-    int32_t no_timing;    /* 1: nothing is timed, and nothing is used that a plan before this one has timed. Otherwise, when
-                             the vendor's dense library is what is picked on a GPU, its algorithms for the problem are timed
-                             once, in some tens of milliseconds, and the fastest is remembered in the cache's folder      */
+    int32_t no_timing;    /* 1: nothing is timed, and nothing is used that a plan before this one has timed. Otherwise, on a
+                             GPU, where the model holds several kernels for nearly as fast, and when the vendor's dense
+                             library is picked, its algorithms, these are timed once for a problem, in some tens of
+                             milliseconds, and the fastest is remembered in the cache's folder                           */
 } lac_plan_options;
 
 typedef struct lac_plan_info {
@@ -618,6 +619,8 @@ typedef struct lac_plan_info {
     double ceiling_seconds;   /* what its bound alone would take: no call is faster  */
     uint64_t dense_bytes;     /* of W with its zeros, which a dense kernel keeps; 0  */
     const char *note;         /* a faster kernel that this machine lacks something for, and what; "" */
+    int32_t rivals;           /* other candidates between which timing decides, not the model */
+    double measured_seconds;  /* of the kernel, where it was timed for this plan or one before it; 0 */
 } lac_plan_info;
 
 /* One level of the performance model: a resource that a call uses, and what it asks of it. */

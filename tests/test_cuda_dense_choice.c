@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cuda/cache.h"
 #include "cuda/dense_product.h"
 #include "cuda/state.h"
+#include "fakes/cache_file.h"
 #include "fakes/find.h"
 
 enum { M = 8, N = 24, K = 16, LT_FAILED = 13, LT_NOT_SUPPORTED = 15, CU_OUT_OF_MEMORY = 2 };
@@ -280,34 +280,6 @@ static void without_memory_nothing_is_timed(void **state)
 
 /* ---- files that are not as they should be */
 
-/* As in cache.c: the header with its checksum, the key, the record. */
-enum { HEADER_BYTES = 64, KEY_BYTES_AT = 16, CHECKSUM_AT = 48, MOST_FILE_BYTES = 4096 };
-typedef struct cache_file {
-    char path[512];
-    unsigned char data[MOST_FILE_BYTES];
-    size_t bytes;
-} cache_file;
-
-static void find_file(cache_file *file)
-{
-    char command[600];
-    snprintf(command, sizeof command, "ls %s/*.lac", test_path("cache"));
-    FILE *list = popen(command, "r");
-    assert_true(list && fgets(file->path, sizeof file->path, list));
-    pclose(list);
-    file->path[strcspn(file->path, "\n")] = 0;
-    FILE *from = fopen(file->path, "rb");
-    assert_non_null(from);
-    file->bytes = fread(file->data, 1, sizeof file->data, from);
-    fclose(from);
-}
-
-static void write_file(const cache_file *file, size_t bytes)
-{
-    test_write_file(file->path, file->data, bytes);
-    assert_int_equal(chmod(file->path, 0600), 0);
-}
-
 static void damaged_files_are_timed_anew(void **state)
 {
     (void)state;
@@ -315,16 +287,16 @@ static void damaged_files_are_timed_anew(void **state)
     take_time(late_answer_is_fastest);
     expect(plan_anew(NULL), true, true, 2);
     cache_file file;
-    find_file(&file);
-    for (size_t at = 0; at < file.bytes; at += at < HEADER_BYTES ? 3 : 17) {
+    cache_file_find(test_path("cache"), 96, &file);
+    for (size_t at = 0; at < file.bytes; at += at < CACHE_HEADER_BYTES ? 3 : 17) {
         file.data[at] ^= 0x55;
-        write_file(&file, file.bytes);
+        cache_file_write(&file, file.bytes);
         file.data[at] ^= 0x55;
         expect(plan_anew(NULL), true, true, 2);
         expect(plan_anew(NULL), false, true, 2); /* and written anew */
     }
     for (size_t bytes = 0; bytes < file.bytes; bytes += 41) {
-        write_file(&file, bytes);
+        cache_file_write(&file, bytes);
         expect(plan_anew(NULL), true, true, 2);
     }
 }
@@ -337,10 +309,8 @@ static void files_that_lie_are_timed_anew(void **state)
     take_time(late_answer_is_fastest);
     expect(plan_anew(NULL), true, true, 2);
     cache_file file;
-    find_file(&file);
-    uint64_t key_bytes;
-    memcpy(&key_bytes, file.data + KEY_BYTES_AT, sizeof key_bytes);
-    size_t record = HEADER_BYTES + key_bytes;
+    cache_file_find(test_path("cache"), 96, &file);
+    size_t record = cache_file_record(&file);
     static const struct {
         size_t at;
         unsigned char value;
@@ -349,12 +319,8 @@ static void files_that_lie_are_timed_anew(void **state)
         cache_file lie = file;
         assert_true(lie.data[record + lies[i].at] != lies[i].value);
         lie.data[record + lies[i].at] = lies[i].value;
-        memset(lie.data + CHECKSUM_AT, 0, HEADER_BYTES - CHECKSUM_AT);
-        lac_hash hash = lac_hash_begin();
-        lac_hash_add(&hash, lie.data, lie.bytes);
-        memcpy(lie.data + CHECKSUM_AT, &hash.high, sizeof hash.high);
-        memcpy(lie.data + CHECKSUM_AT + sizeof hash.high, &hash.low, sizeof hash.low);
-        write_file(&lie, lie.bytes);
+        cache_file_seal(&lie);
+        cache_file_write(&lie, lie.bytes);
         expect(plan_anew(NULL), true, true, 2);
         expect(plan_anew(NULL), false, true, 2);
     }

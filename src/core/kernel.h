@@ -18,7 +18,17 @@ struct lac_device {
 };
 
 /* Work to be timed: puts itself on `stream`. */
-typedef lac_status (*lac_work_fn)(void *user, void *stream);
+typedef struct lac_work {
+    lac_status (*run)(void *user, void *stream);
+    void *user;
+} lac_work;
+
+/* What timing has found out: the quickest of some kernels for a problem. */
+enum { LAC_KERNEL_NAME_SIZE = 48 };
+typedef struct lac_timed_pick {
+    char kernel[LAC_KERNEL_NAME_SIZE];
+    double seconds;
+} lac_timed_pick;
 
 /* What a backend offers: its devices and its kernels. */
 struct lac_device_ops {
@@ -36,8 +46,12 @@ struct lac_device_ops {
     lac_status (*upload)(const lac_device *device, void *to, const void *from, uint64_t bytes);
     lac_status (*download)(const lac_device *device, void *to, const void *from, uint64_t bytes);
     lac_status (*synchronize)(const lac_device *device);
-    /* Seconds that `work` takes on the device, done `repeats` times in a row, divided by that; NULL: the host's clock. */
-    lac_status (*time)(const lac_device *device, lac_work_fn work, void *user, int repeats, double *seconds);
+    /* Seconds of each work on the device, run in turns, its caches cold; NULL: the host's clock. */
+    lac_status (*race)(const lac_device *device, const lac_work *works, int count, double *seconds);
+    /* What was remembered under `key`, in the process or on disk; NOT_FOUND, without a message, where nothing was. Remembering it
+     * where somebody else was quicker brings theirs back. Both NULL: the device remembers nothing. */
+    lac_status (*recall)(const lac_device *device, const char *key, lac_timed_pick *out);
+    lac_status (*remember)(const lac_device *device, const char *key, lac_timed_pick *pick);
     /* The index-th thing that it looks for on the machine; NULL: none. */
     lac_status (*component)(size_t index, lac_component_info *info);
     /* Products of large matrices in its memory, for pruning; NULL: none. */
@@ -119,7 +133,26 @@ lac_status lac_plan_resolve_call(const lac_plan *plan, const lac_execute_args *a
 /* plan.c: the bytes that execute needs; `state` is NULL for a kernel that is not prepared. */
 size_t lac_kernel_workspace(const lac_kernel *kernel, const lac_problem *problem, const void *state);
 
-/* measure.c: the median time of a prepared kernel on random data. */
-lac_status lac_measure_kernel(const lac_problem *problem, const lac_kernel *kernel, const void *state, double *seconds);
+/* choose.c: fills in the plan's kernel, its state, its note and what info tells of the choice. `forced` may be NULL. */
+lac_status lac_plan_choose(lac_plan *plan, const char *forced);
+lac_status lac_kernel_prepare(const lac_kernel *kernel, const lac_problem *problem, void **state);
+void lac_kernel_release(const lac_kernel *kernel, void *state);
+
+/* measure.c: random operands for a problem in the device's memory, and prepared kernels timed on them in turns. */
+typedef struct lac_test_bed {
+    const lac_problem *problem;
+    void *x, *y, *c, *bias;
+} lac_test_bed;
+
+typedef struct lac_entrant {
+    const lac_kernel *kernel;
+    const void *state;
+    double seconds; /* found out */
+} lac_entrant;
+
+enum { LAC_MOST_ENTRANTS = 2 };
+lac_status lac_test_bed_make(const lac_problem *problem, lac_test_bed *out); /* nothing is left to release when it fails */
+lac_status lac_test_bed_race(const lac_test_bed *bed, lac_entrant *entrants, int count);
+void lac_test_bed_release(lac_test_bed *bed);
 
 #endif

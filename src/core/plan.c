@@ -1,8 +1,5 @@
-/* plan.c - the planner: resolves options, asks every kernel of the registry whether it applies and what it costs, and
- * keeps the cheapest, prepared. Dense kernels are candidates like any other. */
+/* plan.c - a plan: options resolved, a kernel that choose.c has chosen and prepared, and what there is to tell of it. */
 #include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/device.h"
@@ -54,113 +51,7 @@ lac_status lac_plan_options_resolve(const lac_weight *weight, const lac_device *
     return LAC_STATUS_OK;
 }
 
-/* ---- choosing */
-
-static void release_state(const lac_kernel *kernel, void *state)
-{
-    if (kernel->release) kernel->release(state);
-}
-
-static bool is_candidate(const lac_kernel *kernel, lac_problem *problem)
-{
-    problem->kernel = kernel;
-    return kernel->info.device == problem->device->info.kind && kernel->applies(problem);
-}
-
-static lac_status prepare(const lac_kernel *kernel, const lac_problem *problem, void **state)
-{
-    *state = NULL;
-    return kernel->prepare && !problem->options.predict_only ? kernel->prepare(problem, state) : LAC_STATUS_OK;
-}
-
-static lac_status choose_by_name(lac_plan *plan, const char *name)
-{
-    const lac_kernel *kernel;
-    for (size_t i = 0; (kernel = lac_registry_kernel(i)); ++i)
-        if (!strcmp(kernel->info.name, name)) break;
-    if (!kernel) return lac_fail(LAC_STATUS_NOT_FOUND, "options->kernel is '%.60s'; there is no such kernel", name);
-    if (!is_candidate(kernel, &plan->problem)) {
-        char pattern[LAC_PATTERN_TEXT_SIZE] = "";
-        lac_pattern_format(&plan->problem.weight->pattern, pattern, sizeof pattern);
-        return lac_fail(LAC_STATUS_UNSUPPORTED,
-                        "options->kernel is '%s', which does not apply to pattern %s with %s weights on %s", name, pattern,
-                        lac_dtype_name(plan->problem.weight->dtype), plan->problem.device->info.name);
-    }
-    if (kernel->info.is_dense && plan->problem.options.no_dense)
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options->kernel is '%s', which is dense, but options->no_dense is 1",
-                        name);
-    lac_status status = kernel->available ? kernel->available(&plan->problem) : LAC_STATUS_OK;
-    if (status) return lac_fail_in(status, "options->kernel is '%s'", name);
-    plan->kernel = kernel; /* and plan->problem.kernel, since it was asked last */
-    plan->info.forced = 1;
-    plan->info.candidates = 1;
-    return prepare(kernel, &plan->problem, &plan->state);
-}
-
-/* The seconds to rank a candidate by: the model's, or those of a run. Leaves the candidate prepared in *state. */
-static lac_status rank(const lac_kernel *kernel, const lac_problem *problem, void **state, double *seconds)
-{
-    lac_status status = prepare(kernel, problem, state);
-    if (status) return status;
-    if ((status = lac_measure_kernel(problem, kernel, *state, seconds))) {
-        release_state(kernel, *state);
-        *state = NULL;
-    }
-    return status;
-}
-
-/* Whether the machine has what the kernel needs. Where it has not, the plan says so: it would have been the faster one. */
-static lac_status ask_available(lac_plan *plan, const lac_kernel *kernel, bool *available)
-{
-    lac_status status = kernel->available ? kernel->available(&plan->problem) : LAC_STATUS_OK;
-    *available = !status;
-    if (status != LAC_STATUS_UNSUPPORTED) return status;
-    snprintf(plan->note, sizeof plan->note, "%s is not offered: %.200s", kernel->info.name, lac_last_error());
-    return LAC_STATUS_OK;
-}
-
-static lac_status choose_best(lac_plan *plan)
-{
-    lac_problem *problem = &plan->problem;
-    const lac_kernel *kernel;
-    double best = INFINITY;
-    for (size_t i = 0; (kernel = lac_registry_kernel(i)); ++i) {
-        if (kernel->oracle || (problem->options.no_dense && kernel->info.is_dense) || !is_candidate(kernel, problem)) continue;
-        ++plan->info.candidates;
-        double seconds = kernel->cost(problem).seconds;
-        void *state = NULL;
-        if (plan->kernel && !problem->options.measure && seconds >= best) continue;
-        bool available;
-        lac_status status = ask_available(plan, kernel, &available);
-        if (status) return status;
-        if (!available) {
-            --plan->info.candidates;
-            continue;
-        }
-        if (problem->options.measure) {
-            status = rank(kernel, problem, &state, &seconds);
-            if (status) return status;
-        }
-        if (!plan->kernel || seconds < best) {
-            if (plan->kernel) release_state(plan->kernel, plan->state);
-            best = seconds;
-            plan->kernel = kernel;
-            plan->state = state;
-        } else {
-            release_state(kernel, state);
-        }
-    }
-    if (!plan->kernel) {
-        char pattern[LAC_PATTERN_TEXT_SIZE] = "";
-        lac_pattern_format(&problem->weight->pattern, pattern, sizeof pattern);
-        return lac_fail(LAC_STATUS_UNSUPPORTED, "no kernel on %s applies to pattern %s, weights %s, x %s, y %s, precision %d",
-                        problem->device->info.name, pattern, lac_dtype_name(problem->weight->dtype),
-                        lac_dtype_name(problem->options.x_dtype), lac_dtype_name(problem->options.y_dtype),
-                        (int)problem->options.precision);
-    }
-    problem->kernel = plan->kernel;
-    return problem->options.measure ? LAC_STATUS_OK : prepare(plan->kernel, problem, &plan->state);
-}
+/* ---- the plan */
 
 size_t lac_kernel_workspace(const lac_kernel *kernel, const lac_problem *problem, const void *state)
 {
@@ -185,7 +76,7 @@ lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t
     lac_plan *plan = lac_allocate_zeroed(sizeof *plan);
     if (!plan) return lac_fail_memory("plan", sizeof *plan);
     plan->problem = (lac_problem){lac_device_retain(device), lac_weight_retain(weight), m, resolved, NULL};
-    status = forced ? choose_by_name(plan, forced) : choose_best(plan);
+    status = lac_plan_choose(plan, forced);
     if (status) {
         lac_plan_free(plan);
         return status;
@@ -238,7 +129,7 @@ lac_status lac_plan_explain(const lac_plan *plan, size_t index, lac_level_info *
 void lac_plan_free(lac_plan *plan)
 {
     if (!plan) return;
-    if (plan->kernel) release_state(plan->kernel, plan->state);
+    if (plan->kernel) lac_kernel_release(plan->kernel, plan->state);
     lac_weight_free((lac_weight *)plan->problem.weight);
     lac_device_close((lac_device *)plan->problem.device);
     lac_release(plan);

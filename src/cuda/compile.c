@@ -7,12 +7,13 @@
 #include "core/status.h"
 #include "cuda/backend.h"
 #include "cuda/program.h"
+#include "cuda/race.h"
 #include "cuda/state.h"
 #include "format/sample.h"
 
 /* One program to compile, and the first problem that asks for it. */
 typedef struct compile_item {
-    const lac_kernel *kernel;
+    const char *name;     /* of a kernel */
     size_t arch, pattern; /* numbers in the options */
     int64_t m;
     lac_cuda_request request;
@@ -92,9 +93,21 @@ static lac_status collect(compile_list *list, size_t arch, size_t pattern, const
             const lac_cuda_flow *flow = kernel->config;
             if ((status = flow->requests(&problem, requests, &made))) break;
             for (int r = 0; r < made && !status; ++r)
-                status = add_item(list, &(compile_item){kernel, arch, pattern, tokens[j], requests[r]});
+                status = add_item(list, &(compile_item){kernel->info.name, arch, pattern, tokens[j], requests[r]});
         }
     }
+    return status;
+}
+
+/* Plans that may pick among kernels may time them. */
+static lac_status collect_timing(compile_list *list)
+{
+    const lac_kernels_compile_options *o = list->options;
+    compile_item item = {.name = "timing", .m = o->m_count ? o->m[0] : 1};
+    lac_cuda_sweep_request(&item.request);
+    lac_status status = LAC_STATUS_OK;
+    if (o->plan.kernel || o->plan.no_timing) return status;
+    for (; item.arch < o->arch_count && !status; ++item.arch) status = add_item(list, &item);
     return status;
 }
 
@@ -108,6 +121,7 @@ static lac_status collect_all(compile_list *list)
         for (size_t arch = 0; arch < o->arch_count && !status; ++arch) status = collect(list, arch, pattern, weight);
         lac_weight_free(weight);
     }
+    if (!status) status = collect_timing(list);
     if (!status && !list->applied)
         status = lac_fail(LAC_STATUS_NOT_FOUND, "options->plan.kernel is '%.60s'; no kernel of that name applies",
                           o->plan.kernel ? o->plan.kernel : "");
@@ -135,9 +149,9 @@ static lac_status compile_one(const compile_list *list, uint64_t index)
     if (!status)
         status = lac_cuda_image_get(list->targets[item->arch], &item->request,
                                     &(lac_cuda_image_options){.folder = o->folder, .must_store = true}, &found, &image);
-    if (status) return lac_fail_in(status, "%s, %s, %s", item->kernel->info.name, o->archs[item->arch], pattern);
+    if (status) return lac_fail_in(status, "%s, %s, %s", item->name, o->archs[item->arch], pattern);
     lac_compile_report report = {.size = sizeof report,
-                                 .kernel = item->kernel->info.name,
+                                 .kernel = item->name,
                                  .arch = o->archs[item->arch],
                                  .pattern = pattern,
                                  .m = item->m,

@@ -8,14 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/memory.h"
 #include "core/status.h"
-#include "cuda/cache.h"
 #include "cuda/dense_product.h"
-#include "cuda/state.h"
+#include "cuda/notes.h"
 
 /* Raise KEY_VERSION when what was timed must not be used any more. */
-enum { KEY_VERSION = 2, KEY_SIZE = 512, WAYS = 2 };
+enum { KEY_VERSION = 2, WAYS = 2 };
 
 /* As it is in the file. */
 typedef struct dense_record {
@@ -27,11 +25,7 @@ typedef struct dense_record {
     uint64_t settled; /* 0: others disturbed the timing, and whoever reads this times once more; 1 otherwise */
 } dense_record;
 
-struct lac_dense_note {
-    lac_dense_note *next;
-    dense_record record;
-    char key[KEY_SIZE];
-};
+_Static_assert(sizeof(dense_record) <= LAC_NOTE_MOST_BYTES, "a note holds it");
 
 /* The library's answers for W as lac_dense_product_make lays it, and for the other way. */
 typedef struct dense_ways {
@@ -72,10 +66,10 @@ static void pick_untimed(const dense_ways *ways, int *way, int *number)
 /* ---- remembering */
 
 /* Everything that the times depend on but the library's version. */
-static void write_key(const lac_device *device, const lac_dense_product *p, char key[KEY_SIZE])
+static void write_key(const lac_device *device, const lac_dense_product *p, char key[LAC_NOTE_KEY_SIZE])
 {
     lac_dense_alignment usual = lac_dense_alignment_usual(p);
-    snprintf(key, KEY_SIZE,
+    snprintf(key, LAC_NOTE_KEY_SIZE,
              "lacuna dense %d\nGPU %.100s, %d multiprocessors\nsizes %" PRId64 " %" PRId64 " %" PRId64
              "\ndtypes %d %d, compute %d\nby tokens %d %d\nfinish %d, bias %d, residual %d\naligned %" PRIu32 " %" PRIu32
              " %" PRIu32 "\n",
@@ -91,53 +85,13 @@ static bool is_among(const dense_record *r, const dense_ways *ways)
     return answer->workspace_bytes == r->workspace_bytes && !memcmp(&answer->algorithm, &r->algorithm, sizeof r->algorithm);
 }
 
-void lac_dense_notes_release(lac_dense_note *notes)
-{
-    for (lac_dense_note *next; notes; notes = next) {
-        next = notes->next;
-        lac_release(notes);
-    }
-}
-
-static const dense_record *find_note(const lac_cuda_programs *programs, const char *key)
-{
-    const lac_dense_note *note = programs->notes;
-    while (note && strcmp(note->key, key)) note = note->next;
-    return note ? &note->record : NULL;
-}
-
-/* In the place of what was remembered of it before. */
-static lac_status add_note(lac_cuda_programs *programs, const char *key, const dense_record *record)
-{
-    lac_dense_note *note = programs->notes;
-    while (note && strcmp(note->key, key)) note = note->next;
-    if (!note) {
-        if (!(note = lac_allocate_zeroed(sizeof *note))) return lac_fail_memory("a timed product", sizeof *note);
-        memcpy(note->key, key, strlen(key) + 1);
-        note->next = programs->notes;
-        programs->notes = note;
-    }
-    note->record = *record;
-    return LAC_STATUS_OK;
-}
+static int library_version(void) { return (int)lac_cublaslt_get(NULL)->version; }
 
 /* NOT_FOUND when the folder has none that is sound and among the answers. */
 static lac_status load_record(const char *key, const dense_ways *ways, dense_record *out)
 {
-    lac_cuda_image image = {0};
-    lac_status status = lac_cache_load(NULL, key, (int)lac_cublaslt_get(NULL)->version, &image);
-    if (status) return status;
-    bool sound = image.bytes == sizeof *out;
-    if (sound) memcpy(out, image.data, sizeof *out);
-    lac_release(image.data);
-    return sound && is_among(out, ways) ? LAC_STATUS_OK : LAC_STATUS_NOT_FOUND;
-}
-
-static void store_record(const char *key, dense_record *record)
-{
-    lac_cuda_image image = {.data = (char *)record, .bytes = sizeof *record};
-    if (lac_cache_store(NULL, key, (int)lac_cublaslt_get(NULL)->version, &image))
-        lac_log(LAC_LOG_LEVEL_WARNING, "%s; dense products are timed anew in every process", lac_last_error());
+    lac_status status = lac_note_load(key, library_version(), out, sizeof *out);
+    return !status && !is_among(out, ways) ? LAC_STATUS_NOT_FOUND : status;
 }
 
 /* ---- timing */
@@ -190,7 +144,7 @@ static lac_status time_and_store(const lac_problem *problem, const dense_ways *w
         return LAC_STATUS_OK;
     }
     if (status && status != LAC_STATUS_NOT_FOUND) return status;
-    store_record(key, out);
+    lac_note_store(key, library_version(), out, sizeof *out);
     return LAC_STATUS_OK;
 }
 
@@ -198,9 +152,9 @@ static lac_status time_and_store(const lac_problem *problem, const dense_ways *w
 static lac_status recall_or_time(const lac_problem *problem, const dense_ways *ways, bool may_time, dense_record *out)
 {
     lac_cuda_programs *programs = lac_cuda_state_of(problem->device)->programs;
-    char key[KEY_SIZE];
+    char key[LAC_NOTE_KEY_SIZE];
     write_key(problem->device, &ways->product[0], key);
-    const dense_record *known = find_note(programs, key);
+    const dense_record *known = lac_note_find(programs, key);
     if (known && is_among(known, ways)) {
         *out = *known;
         return LAC_STATUS_OK;
@@ -214,7 +168,7 @@ static lac_status recall_or_time(const lac_problem *problem, const dense_ways *w
         if (!taken) *out = timed;
     }
     if (!status && !out->settled && !may_time) return LAC_STATUS_OK; /* who may time will do it once more */
-    return status ? status : add_note(programs, key, out);
+    return status ? status : lac_note_add(programs, key, out, sizeof *out);
 }
 
 /* ---- choosing */

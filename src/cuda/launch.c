@@ -107,37 +107,3 @@ lac_status lac_cuda_tensor_map_make(const lac_device *device, const lac_cuda_box
     lac_cuda_leave(device, entered);
     return status;
 }
-
-/* ---- timing */
-
-static lac_status time_between(const lac_cuda_driver *driver, lac_cu_event from, lac_cu_event to, lac_cu_stream stream,
-                               lac_work_fn work, void *user, int repeats, double *seconds)
-{
-    lac_status status = lac_cuda_check(driver->cuEventRecord(from, stream), "time");
-    for (int i = 0; i < repeats && !status; ++i) status = work(user, stream);
-    if (!status) status = lac_cuda_check(driver->cuEventRecord(to, stream), "time");
-    if (!status) status = lac_cuda_check(driver->cuEventSynchronize(to), "time");
-    float milliseconds = 0;
-    if (!status) status = lac_cuda_check(driver->cuEventElapsedTime(&milliseconds, from, to), "time");
-    if (!status) *seconds = 1e-3 * (double)milliseconds / repeats;
-    return status;
-}
-
-lac_status lac_cuda_time(const lac_device *device, lac_work_fn work, void *user, int repeats, double *seconds)
-{
-    const lac_cuda_driver *driver = lac_cuda_state_of(device)->driver;
-    bool entered;
-    lac_status status = lac_cuda_enter(device, "time", &entered);
-    if (status) return status;
-    lac_cu_stream stream = NULL;
-    lac_cu_event from = NULL, to = NULL;
-    status = lac_cuda_check(driver->cuStreamCreate(&stream, LAC_CU_STREAM_NON_BLOCKING), "time");
-    if (!status) status = lac_cuda_check(driver->cuEventCreate(&from, 0), "time");
-    if (!status) status = lac_cuda_check(driver->cuEventCreate(&to, 0), "time");
-    if (!status) status = time_between(driver, from, to, stream, work, user, repeats, seconds);
-    if (from) driver->cuEventDestroy(from);
-    if (to) driver->cuEventDestroy(to);
-    if (stream) driver->cuStreamDestroy(stream);
-    lac_cuda_leave(device, entered);
-    return status;
-}

@@ -378,6 +378,6 @@ void lac_cuda_programs_release(const lac_cuda_driver *driver, lac_cuda_programs 
     pthread_rwlock_destroy(&programs->entries_lock);
     pthread_mutex_destroy(&programs->build_lock);
     pthread_mutex_destroy(&programs->notes_lock);
-    lac_dense_notes_release(programs->notes);
+    lac_cuda_notes_release(programs->notes);
     lac_release(programs);
 }

@@ -13,5 +13,6 @@ typedef struct lac_cuda_source {
 
 extern const lac_cuda_source lac_cuda_sources[];
 extern const size_t lac_cuda_source_count;
+extern const char lac_cuda_sources_digest[]; /* tells the texts of one build from those of another */
 
 #endif

@@ -10,8 +10,8 @@
 /* A loaded program. Entries are added and never removed while the GPU is open. */
 typedef struct lac_cuda_entry lac_cuda_entry;
 
-/* What was timed once on a GPU; dense_choice.c's. */
-typedef struct lac_dense_note lac_dense_note;
+/* What was timed once on a GPU: notes.h. */
+typedef struct lac_cuda_note lac_cuda_note;
 
 /* The programs of one GPU, shared by everybody who has it open: they all are in its primary context. */
 typedef struct lac_cuda_programs {
@@ -21,7 +21,7 @@ typedef struct lac_cuda_programs {
     pthread_mutex_t build_lock; /* one compilation at a time: the second asker finds the first one's result */
     lac_cuda_entry *entries;
     pthread_mutex_t notes_lock; /* one timing at a time: the second asker finds the first one's result */
-    lac_dense_note *notes;
+    lac_cuda_note *notes;
 } lac_cuda_programs;
 
 typedef struct lac_cuda_state {
@@ -50,8 +50,8 @@ void lac_cuda_leave(const lac_device *device, bool entered);
 lac_status lac_cuda_programs_hold(int ordinal, lac_cuda_programs **out);
 void lac_cuda_programs_release(const lac_cuda_driver *driver, lac_cuda_programs *programs);
 
-/* dense_choice.c: forgets them. NULL is none. */
-void lac_dense_notes_release(lac_dense_note *notes);
+/* notes.c: forgets them. NULL is none. */
+void lac_cuda_notes_release(lac_cuda_note *notes);
 
 /* memory.c: another thread may be capturing a graph, during which the driver forbids much everywhere unless a thread says that
  * what it does has nothing to do with the capture. Restore gets what relax returned. */
@@ -71,6 +71,9 @@ void lac_cuda_block_release(const lac_device *device, void *block);
 lac_status lac_cuda_block_upload(const lac_device *device, void *to, const void *from, uint64_t bytes);
 lac_status lac_cuda_block_download(const lac_device *device, void *to, const void *from, uint64_t bytes);
 lac_status lac_cuda_synchronize(const lac_device *device);
-lac_status lac_cuda_time(const lac_device *device, lac_work_fn work, void *user, int repeats, double *seconds);
+/* race.c and timed_picks.c, likewise. */
+lac_status lac_cuda_race(const lac_device *device, const lac_work *works, int count, double *seconds);
+lac_status lac_cuda_recall(const lac_device *device, const char *key, lac_timed_pick *out);
+lac_status lac_cuda_remember(const lac_device *device, const char *key, lac_timed_pick *pick);
 
 #endif

@@ -23,7 +23,7 @@ static struct {
         int device;
     } block[MOST_BLOCKS];
     int current_device_of_blocks;
-    double clock; /* milliseconds */
+    double clock, launch_takes; /* milliseconds */
 } fake = {.capability = 90, .device_count = 2, .most_bytes = (size_t)1 << 40};
 static int primary[8];
 static __thread int *stack[16];
@@ -54,6 +54,8 @@ void fake_advance(double milliseconds)
     fake.clock += milliseconds;
     pthread_mutex_unlock(&lock);
 }
+/* So much time goes by with each launch from now on. */
+void fake_set_launch_time(double milliseconds) { fake.launch_takes = milliseconds; }
 int fake_stack_depth(void) { return depth; }
 
 static int enter(void)
@@ -452,6 +454,7 @@ int cuLaunchKernelEx(const launch_config *config, void *function, void **paramet
     if ((uint64_t)config->block[0] * config->block[1] * config->block[2] > 1024 || config->shared_bytes > 227 << 10)
         return INVALID_VALUE;
     count(&fake.launches, 1);
+    fake_advance(fake.launch_takes);
     return OK;
 }
 

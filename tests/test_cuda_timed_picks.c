@@ -1,0 +1,384 @@
+/* test_cuda_timed_picks.c - where the model holds several kernels for nearly as fast: they race by the fake driver's clock, the
+ * quickest is taken and remembered, in the process and on disk. And ties, files that were damaged or lie, no memory, no compiler,
+ * threads that ask at the same time, every call failing in turn. */
+#include "support/support.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/kernel.h"
+#include "fakes/cache_file.h"
+#include "fakes/find.h"
+
+/* A problem on which cuda_cublaslt_dense is the model's pick and two sparse kernels are close (all launch-bound). */
+enum { M = 128, N = 256, K = 256, CU_OUT_OF_MEMORY = 2 };
+#define DENSE "cuda_cublaslt_dense"
+
+static long (*fake_live)(void), (*fake_calls)(void), (*fake_lt_live)(void), (*fake_launches)(void);
+static void (*fake_fail_at)(long number, int result), (*fake_set_most_bytes)(size_t bytes),
+    (*fake_advance)(double milliseconds),
+    (*fake_lt_set_times)(double (*takes)(int number, int left, int right), void (*advance)(double milliseconds)),
+    (*fake_set_launch_time)(double milliseconds);
+
+static int load_fakes(void **state)
+{
+    (void)state;
+    void *cuda = dlopen(FAKE_CUDA, RTLD_NOW), *lt = dlopen(FAKE_CUBLASLT, RTLD_NOW);
+    assert_true(cuda && lt);
+    fake_find(cuda, "fake_live", &fake_live);
+    fake_find(cuda, "fake_calls", &fake_calls);
+    fake_find(cuda, "fake_launches", &fake_launches);
+    fake_find(cuda, "fake_fail_at", &fake_fail_at);
+    fake_find(cuda, "fake_set_most_bytes", &fake_set_most_bytes);
+    fake_find(cuda, "fake_advance", &fake_advance);
+    fake_find(cuda, "fake_set_launch_time", &fake_set_launch_time);
+    fake_find(lt, "fake_lt_live", &fake_lt_live);
+    fake_find(lt, "fake_lt_set_times", &fake_lt_set_times);
+    return 0;
+}
+
+static double five_microseconds(int number, int left, int right)
+{
+    (void)number, (void)left, (void)right;
+    return 0.005;
+}
+
+/* Dense takes 5 us; a kernel of ours so much. */
+static void take_time(double launch_microseconds)
+{
+    fake_lt_set_times(five_microseconds, fake_advance);
+    fake_set_launch_time(1e-3 * launch_microseconds);
+}
+
+/* ---- plans */
+
+typedef struct made {
+    char kernel[64];
+    lac_plan_info info;
+    long launches; /* that making the plan took */
+} made;
+
+static lac_weight *make_weight(void)
+{
+    static float values[N * K];
+    for (int i = 0; i < N * K; i++) values[i] = (float)(i % 7 - 3);
+    lac_matrix dense = {.data = values, .dtype = LAC_DTYPE_F32, .rows = N, .cols = K};
+    lac_pattern pattern;
+    lac_mask *mask = NULL;
+    lac_weight *weight = NULL;
+    lac_compress_options options = {.size = sizeof options, .dtype = LAC_DTYPE_F16};
+    assert_ok(lac_pattern_parse("2:4", &pattern));
+    assert_ok(lac_prune(&dense, &pattern, NULL, &mask));
+    assert_ok(lac_weight_compress(&dense, mask, &options, &weight));
+    lac_mask_free(mask);
+    return weight;
+}
+
+static lac_status try_plan(lac_device *device, const lac_weight *weight, lac_plan_options options, made *out)
+{
+    lac_plan *plan = NULL;
+    long before = fake_launches();
+    options.size = sizeof options;
+    out->info.size = sizeof out->info;
+    lac_status status = lac_plan_create(device, weight, M, &options, &plan);
+    out->launches = fake_launches() - before;
+    if (!status) status = lac_plan_get_info(plan, &out->info);
+    if (!status) snprintf(out->kernel, sizeof out->kernel, "%s", out->info.kernel);
+    lac_plan_free(plan);
+    return status;
+}
+
+/* On a device of its own, so that only the disk remembers. */
+static made plan_anew(lac_plan_options options)
+{
+    lac_device *device = NULL;
+    lac_weight *weight = make_weight();
+    made made = {0};
+    assert_ok(lac_device_open("cuda:0", &device));
+    assert_ok(try_plan(device, weight, options, &made));
+    lac_weight_free(weight);
+    lac_device_close(device);
+    assert_int_equal(fake_live(), 0);
+    assert_int_equal(fake_lt_live(), 0);
+    return made;
+}
+
+static made plan_usually(void) { return plan_anew((lac_plan_options){0}); }
+
+static void expect(made made, bool timed, bool dense, double microseconds)
+{
+    double told = 1e6 * made.info.measured_seconds;
+    if (timed != (made.launches > 0) || dense != !strcmp(made.kernel, DENSE) || dense != (made.info.is_dense == 1) ||
+        !(told > microseconds - 0.01 && told < microseconds + 0.01))
+        fail_msg("%s, %ld launches, %.3f us", made.kernel, made.launches, told);
+}
+
+static void clear_cache(void)
+{
+    test_folder_clear();
+    assert_int_equal(mkdir(test_path("cache"), 0700), 0);
+}
+
+/* ---- what is taken, and remembered */
+
+static void the_quicker_one_is_taken_and_remembered(void **state)
+{
+    (void)state;
+    for (int sparse = 0; sparse < 2; sparse++) {
+        clear_cache();
+        take_time(sparse ? 2 : 7);
+        made first = plan_usually();
+        expect(first, true, !sparse, sparse ? 2 : 5);
+        assert_int_equal(first.info.rivals, 2);
+        /* Whatever is faster now: plans for one problem are alike. */
+        take_time(sparse ? 7 : 2);
+        made again = plan_usually();
+        expect(again, false, !sparse, sparse ? 2 : 5);
+        assert_string_equal(again.kernel, first.kernel);
+        /* Untimed the model decides, predicting as well; neither reads what was timed. */
+        made untimed = plan_anew((lac_plan_options){.no_timing = 1});
+        expect(untimed, false, true, 0);
+        assert_int_equal(untimed.info.rivals, 0);
+        made predicted = plan_anew((lac_plan_options){.predict_only = 1});
+        expect(predicted, false, true, 0);
+        assert_int_equal(predicted.info.rivals, 2);
+        /* By name there is nothing to choose, and without dense other rivals. */
+        expect(plan_anew((lac_plan_options){.kernel = DENSE}), false, true, 0);
+        made without = plan_anew((lac_plan_options){.no_dense = 1});
+        assert_true(!without.info.is_dense && without.info.rivals < first.info.rivals);
+        /* Another problem is timed for itself. */
+        expect(plan_anew((lac_plan_options){.has_bias = 1}), true, sparse, sparse ? 5 : 2);
+    }
+}
+
+/* Measuring times all that apply, each time. */
+static void measuring_takes_the_quickest(void **state)
+{
+    (void)state;
+    clear_cache();
+    for (int sparse = 0; sparse < 2; sparse++) {
+        take_time(sparse ? 2 : 7);
+        made measured = plan_anew((lac_plan_options){.measure = 1});
+        expect(measured, true, !sparse, sparse ? 2 : 5);
+        assert_int_equal(measured.info.rivals, measured.info.candidates - 1);
+    }
+}
+
+static void ties_go_to_the_model_s_pick(void **state)
+{
+    (void)state;
+    clear_cache();
+    take_time(4.96);
+    expect(plan_usually(), true, true, 5);
+    clear_cache();
+    take_time(4.94);
+    expect(plan_usually(), true, false, 4.94);
+}
+
+static void a_process_remembers_without_a_disk(void **state)
+{
+    (void)state;
+    clear_cache();
+    take_time(2);
+    assert_int_equal(chmod(test_path("cache"), 0777), 0); /* a folder that is not trusted */
+    lac_device *device = NULL;
+    lac_weight *weight = make_weight();
+    made first, second;
+    assert_ok(lac_device_open("cuda:0", &device));
+    assert_ok(try_plan(device, weight, (lac_plan_options){0}, &first));
+    take_time(7);
+    assert_ok(try_plan(device, weight, (lac_plan_options){0}, &second));
+    expect(first, true, false, 2);
+    expect(second, false, false, 2);
+    lac_weight_free(weight);
+    lac_device_close(device);
+    assert_int_equal(test_folder_files(), 0);
+    expect(plan_usually(), true, true, 5);
+}
+
+/* ---- what is not there */
+
+/* A plan that could not time has a kernel all the same, and remembers nothing. */
+static void without_memory_the_model_decides(void **state)
+{
+    (void)state;
+    clear_cache();
+    take_time(2);
+    fake_set_most_bytes(4 << 20); /* too little to empty a cache with */
+    made untimed = plan_usually();
+    assert_string_equal(untimed.kernel, DENSE);
+    assert_true(untimed.info.measured_seconds == 0.0);
+    fake_set_most_bytes((size_t)1 << 40);
+    expect(plan_usually(), true, false, 2);
+}
+
+/* ---- files that are not as they should be */
+
+static void damaged_files_are_timed_anew(void **state)
+{
+    (void)state;
+    clear_cache();
+    take_time(2);
+    expect(plan_usually(), true, false, 2);
+    cache_file file;
+    cache_file_find(test_path("cache"), sizeof(lac_timed_pick), &file);
+    for (size_t at = 0; at < file.bytes; at += at < CACHE_HEADER_BYTES ? 5 : 37) {
+        file.data[at] ^= 0x55;
+        cache_file_write(&file, file.bytes);
+        file.data[at] ^= 0x55;
+        expect(plan_usually(), true, false, 2);
+        expect(plan_usually(), false, false, 2); /* and written anew */
+    }
+    for (size_t bytes = 0; bytes < file.bytes; bytes += 97) {
+        cache_file_write(&file, bytes);
+        expect(plan_usually(), true, false, 2);
+    }
+}
+
+/* A file with a right checksum that names what is no rival, or no name, or no time: it is not taken at its word. */
+static void files_that_lie_are_timed_anew(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cuda_f32_plain", "nobody", "", "%n%n%n%n"};
+    clear_cache();
+    take_time(2);
+    expect(plan_usually(), true, false, 2);
+    cache_file file;
+    cache_file_find(test_path("cache"), sizeof(lac_timed_pick), &file);
+    size_t record = cache_file_record(&file);
+    for (int i = 0; i < 6; i++) {
+        cache_file lie = file;
+        if (i < 4)
+            memcpy(lie.data + record, names[i], strlen(names[i]) + 1);
+        else if (i == 4)
+            memset(lie.data + record, 'x', LAC_KERNEL_NAME_SIZE); /* no end */
+        else
+            memset(lie.data + record + LAC_KERNEL_NAME_SIZE, 0xff, sizeof(double)); /* not a number of seconds */
+        cache_file_seal(&lie);
+        cache_file_write(&lie, lie.bytes);
+        made made = plan_usually();
+        assert_true(made.launches > 0 && !made.info.is_dense);
+    }
+}
+
+/* ---- threads */
+
+typedef struct planner {
+    lac_device *device;
+    const lac_weight *weight;
+    lac_status status;
+    made made;
+} planner;
+
+static void *make_plan(void *user)
+{
+    planner *p = user;
+    p->status = try_plan(p->device, p->weight, (lac_plan_options){0}, &p->made);
+    return NULL;
+}
+
+static void threads_take_the_same(void **state)
+{
+    (void)state;
+    enum { THREADS = 6 };
+    clear_cache();
+    take_time(2);
+    lac_device *device = NULL;
+    lac_weight *weight = make_weight();
+    assert_ok(lac_device_open("cuda:0", &device));
+    pthread_t threads[THREADS];
+    planner planners[THREADS];
+    memset(planners, 0, sizeof planners);
+    for (int i = 0; i < THREADS; i++) {
+        planners[i].device = device;
+        planners[i].weight = weight;
+        assert_int_equal(pthread_create(&threads[i], NULL, make_plan, &planners[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(planners[i].status, LAC_STATUS_OK);
+        assert_string_equal(planners[i].made.kernel, planners[0].made.kernel);
+    }
+    lac_weight_free(weight);
+    lac_device_close(device);
+    assert_int_equal(fake_live(), 0);
+}
+
+/* ---- failures */
+
+static lac_status whole_life(const lac_weight *weight)
+{
+    lac_device *device = NULL;
+    made made;
+    lac_status status = lac_device_open("cuda:0", &device);
+    if (!status) status = try_plan(device, weight, (lac_plan_options){0}, &made);
+    lac_device_close(device);
+    return status;
+}
+
+static void expect_clean(int64_t live)
+{
+    assert_int_equal(fake_live(), 0);
+    assert_int_equal(fake_lt_live(), 0);
+    assert_int_equal(test_allocator_live(), live);
+}
+
+static void every_call_fails_in_turn(void **state)
+{
+    (void)state;
+    lac_weight *weight = make_weight();
+    int64_t live = test_allocator_live();
+    int failed = 0, passed = 0;
+    take_time(2);
+    bool reached = true;
+    for (long number = 1; reached; number += number < 120 ? 1 : 41) {
+        clear_cache();
+        fake_fail_at(number, CU_OUT_OF_MEMORY);
+        lac_status status = whole_life(weight);
+        reached = fake_calls() >= number;
+        fake_fail_at(0, 0);
+        expect_clean(live);
+        assert_true(!status || status == LAC_STATUS_OUT_OF_MEMORY);
+        failed += status != LAC_STATUS_OK;
+        passed += reached && !status;
+    }
+    assert_true(failed > 5 && passed > 5);
+    for (int64_t number = 1;; number++) {
+        clear_cache();
+        test_allocator_fail_at(number);
+        lac_status status = whole_life(weight);
+        reached = test_allocator_failed();
+        test_allocator_fail_at(0);
+        expect_clean(live);
+        if (!reached) break;
+        assert_true(!status || status == LAC_STATUS_OUT_OF_MEMORY);
+        failed += status != LAC_STATUS_OK;
+        passed += !status;
+    }
+    print_message("%d failed, %d went on without\n", failed, passed);
+    lac_weight_free(weight);
+}
+
+int main(void)
+{
+    setenv("LAC_CUDA_LIBRARY", FAKE_CUDA, 1);
+    setenv("LAC_NVRTC_LIBRARY", FAKE_NVRTC, 1);
+    setenv("LAC_CUBLASLT_LIBRARY", FAKE_CUBLASLT, 1);
+    setenv("LAC_CACHE_DIR", test_path("cache"), 1);
+    test_allocator_install();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_quicker_one_is_taken_and_remembered),
+        cmocka_unit_test(measuring_takes_the_quickest),
+        cmocka_unit_test(ties_go_to_the_model_s_pick),
+        cmocka_unit_test(a_process_remembers_without_a_disk),
+        cmocka_unit_test(without_memory_the_model_decides),
+        cmocka_unit_test(damaged_files_are_timed_anew),
+        cmocka_unit_test(files_that_lie_are_timed_anew),
+        cmocka_unit_test(threads_take_the_same),
+        cmocka_unit_test(every_call_fails_in_turn),
+    };
+    return cmocka_run_group_tests(tests, load_fakes, NULL);
+}
