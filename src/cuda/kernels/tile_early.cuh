@@ -1,67 +1,7 @@
-/* tile_early.cuh - tile_product.cuh's warpgroups and tile_write.cuh's stores for LAC_EARLY: the next tile's first stages are multiplied
- * while a tile is stored. Dense tiles of 256 tokens a product, gathered; sm_90a. Included by tile_product.cuh. */
+/* tile_early.cuh - tile_product.cuh's warpgroups for LAC_EARLY: the next tile's first stages are multiplied while a tile is stored.
+ * Dense tiles of 256 tokens a product, gathered; sm_90a. Included by tile_product.cuh. */
 #ifndef LAC_CUDA_KERNELS_TILE_EARLY_CUH
 #define LAC_CUDA_KERNELS_TILE_EARLY_CUH
-
-__device__ __forceinline__ int lac_first_token(const lac_item &item)
-{
-    return item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N);
-}
-
-/* A piece of 64 outputs x 64 tokens as it is in Y: pairs of tokens. */
-__device__ __forceinline__ void lac_piece_pack(const lac_gpu_call &call, const lac_item &item, const lac_outputs &outputs,
-                                               const float (&sum)[LAC_BLOCKS][LAC_SUMS], int piece, u32 (&word)[16])
-{
-    enum { PARTS = LAC_N / 64 };
-    const int b = piece / PARTS, part = piece % PARTS;
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        const int h = i & 1, at = part * 32 + (i >> 1) * 4 + h * 2,
-                  t = lac_first_token(item) + part * 64 + (i >> 1) * 8 + 2 * (int)(threadIdx.x & 3);
-        float pair[2] = {sum[b][at], sum[b][at + 1]};
-#pragma unroll
-        for (int e = 0; e < 2; e++)
-#if LAC_HAS_RESIDUAL
-            if (outputs.place[b][h] >= 0 && t + e < call.m)
-#endif
-                pair[e] = lac_finish(call, t + e, outputs.place[b][h], pair[e], outputs.bias[b][h]);
-        word[i] = lac_pack(pair[0], pair[1]);
-    }
-}
-
-/* A packed piece to Y through shared memory: the parts of `staging` in turns. */
-__device__ __forceinline__ void lac_piece_store(const lac_item &item, const lac_outputs &outputs, int piece, const u32 (&word)[16], u32 staging,
-                                                const lac_tensor_map *map)
-{
-    enum { PARTS = LAC_N / 64 };
-    const u32 room = staging + piece % LAC_STAGING_PIECES * LAC_PIECE;
-    const bool leads = (threadIdx.x & 127) == 0;
-    if (piece == 0) { /* the last tile's are read by now */
-        if (leads) lac_store_wait_read<0>();
-        lac_warpgroup_sync();
-    } else if (piece >= LAC_STAGING_PIECES) {
-        if (leads) lac_store_wait_read<LAC_STAGING_PIECES - 1>();
-        lac_warpgroup_sync();
-    }
-    lac_stage_piece(room, word);
-    lac_async_fence();
-    lac_warpgroup_sync();
-    if (leads && outputs.first[piece / PARTS] >= 0)
-        lac_store_piece(room, map, outputs.first[piece / PARTS], lac_first_token(item) + piece % PARTS * 64);
-    if (leads) lac_store_commit();
-}
-
-/* A warpgroup's part of a tile to Y, a piece at a time. */
-__device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const lac_item &item, const lac_outputs &outputs,
-                                               float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 staging, const lac_tensor_map *map)
-{
-#pragma unroll
-    for (int piece = 0; piece < LAC_PIECES; piece++) {
-        u32 word[16];
-        lac_piece_pack(call, item, outputs, sum, piece, word);
-        lac_piece_store(item, outputs, piece, word, staging, map);
-    }
-}
 
 /* lac_stage_products, the first of a tile where `adds` is 0. */
 __device__ __forceinline__ void lac_stage_products_from(float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 stage, int group, int adds)
@@ -124,12 +64,13 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             lac_tile_store(call, item, outputs, sum, staging, y_map);
             continue;
         }
+        const int token = lac_first_token(item);
         early = LAC_EARLY;
         u32 word[LAC_PIECES][16], at = slot, phase = parity;
 #pragma unroll
         for (int piece = 0; piece < LAC_PIECES; piece++) {
-            lac_piece_pack(call, item, outputs, sum, piece, word[piece]);
-            if (piece < LAC_PIECES_BEFORE) lac_piece_store(item, outputs, piece, word[piece], staging, y_map);
+            lac_piece_pack(call, outputs, sum, token, piece, word[piece]);
+            if (piece < LAC_PIECES_BEFORE) lac_piece_store(outputs, token, piece, word[piece], staging, y_map);
 #pragma unroll
             for (int i = 0; i < 16; i++) asm volatile("" : "+r"(word[piece][i])::"memory"); /* the sums are read before they are replaced */
         }
@@ -141,7 +82,7 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             if (++at == LAC_STAGES) at = 0, phase ^= 1;
         }
 #pragma unroll
-        for (int piece = LAC_PIECES_BEFORE; piece < LAC_PIECES; piece++) lac_piece_store(item, outputs, piece, word[piece], staging, y_map);
+        for (int piece = LAC_PIECES_BEFORE; piece < LAC_PIECES; piece++) lac_piece_store(outputs, token, piece, word[piece], staging, y_map);
         lac_wgmma_wait<0>();
 #pragma unroll
         for (int i = 0; i < LAC_EARLY; i++) {

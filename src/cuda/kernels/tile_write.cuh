@@ -112,43 +112,65 @@ __device__ __forceinline__ void lac_block_write(const lac_gpu_call &call, float 
     }
 }
 
-#if LAC_STORES_Y && !LAC_EARLY /* tile_early.cuh has its own */
-/* A warpgroup's part of a tile to Y, a piece of 64 x 64 at a time through shared memory: the parts of `staging` in turns. */
+/* The first token of this warpgroup's part of a tile. */
+__device__ __forceinline__ int lac_first_token(const lac_item &item)
+{
+    return item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N);
+}
+
+#if LAC_STORES_Y
+/* A piece of 64 outputs x 64 tokens, of a part of a tile that begins with `token`, as it is in Y: pairs of tokens. */
+__device__ __forceinline__ void lac_piece_pack(const lac_gpu_call &call, const lac_outputs &outputs,
+                                               const float (&sum)[LAC_BLOCKS][LAC_SUMS], int token, int piece, u32 (&word)[16])
+{
+    enum { PARTS = LAC_N / 64 };
+    const int b = piece / PARTS, part = piece % PARTS, q = threadIdx.x & 3;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const int h = i & 1, at = part * 32 + (i >> 1) * 4 + h * 2, t = token + part * 64 + (i >> 1) * 8 + 2 * q;
+        float pair[2] = {sum[b][at], sum[b][at + 1]};
+#pragma unroll
+        for (int e = 0; e < 2; e++)
+#if LAC_HAS_RESIDUAL
+            if (outputs.place[b][h] >= 0 && t + e < call.m)
+#endif
+                pair[e] = lac_finish(call, t + e, outputs.place[b][h], pair[e], outputs.bias[b][h]);
+        word[i] = lac_pack(pair[0], pair[1]);
+    }
+}
+
+/* A packed piece to Y through shared memory: the parts of `staging` in turns. */
+__device__ __forceinline__ void lac_piece_store(const lac_outputs &outputs, int token, int piece, const u32 (&word)[16], u32 staging,
+                                                const lac_tensor_map *map)
+{
+    enum { PARTS = LAC_N / 64 };
+    const u32 room = staging + piece % LAC_STAGING_PIECES * LAC_PIECE;
+    const bool leads = (threadIdx.x & 127) == 0;
+    if (piece == 0) { /* the last tile's are read by now */
+        if (leads) lac_store_wait_read<0>();
+        lac_warpgroup_sync();
+    } else if (piece >= LAC_STAGING_PIECES) {
+        if (leads) lac_store_wait_read<LAC_STAGING_PIECES - 1>();
+        lac_warpgroup_sync();
+    }
+    lac_stage_piece(room, word);
+    lac_async_fence();
+    lac_warpgroup_sync();
+    if (leads && outputs.first[piece / PARTS] >= 0)
+        lac_store_piece(room, map, outputs.first[piece / PARTS], token + piece % PARTS * 64);
+    if (leads) lac_store_commit();
+}
+
+/* A warpgroup's part of a tile to Y, a piece at a time. */
 __device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const lac_item &item, const lac_outputs &outputs,
                                                float (&sum)[LAC_BLOCKS][LAC_SUMS], u32 staging, const lac_tensor_map *map)
 {
-    const int token = item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N), q = threadIdx.x & 3;
-    const bool leads = (threadIdx.x & 127) == 0;
-    enum { PARTS = LAC_N / 64 };
+    const int token = lac_first_token(item);
 #pragma unroll
     for (int piece = 0; piece < LAC_PIECES; piece++) {
-        const int b = piece / PARTS, part = piece % PARTS;
-        const u32 room = staging + piece % LAC_STAGING_PIECES * LAC_PIECE;
         u32 word[16];
-#pragma unroll
-        for (int i = 0; i < 16; i++) {
-            const int h = i & 1, at = part * 32 + (i >> 1) * 4 + h * 2, t = token + part * 64 + (i >> 1) * 8 + 2 * q;
-            float pair[2] = {sum[b][at], sum[b][at + 1]};
-#pragma unroll
-            for (int e = 0; e < 2; e++)
-#if LAC_HAS_RESIDUAL
-                if (outputs.place[b][h] >= 0 && t + e < call.m)
-#endif
-                    pair[e] = lac_finish(call, t + e, outputs.place[b][h], pair[e], outputs.bias[b][h]);
-            word[i] = lac_pack(pair[0], pair[1]);
-        }
-        if (piece == 0) { /* the last tile's are read by now */
-            if (leads) lac_store_wait_read<0>();
-            lac_warpgroup_sync();
-        } else if (piece >= LAC_STAGING_PIECES) {
-            if (leads) lac_store_wait_read<LAC_STAGING_PIECES - 1>();
-            lac_warpgroup_sync();
-        }
-        lac_stage_piece(room, word);
-        lac_async_fence();
-        lac_warpgroup_sync();
-        if (leads && outputs.first[b] >= 0) lac_store_piece(room, map, outputs.first[b], token + part * 64);
-        if (leads) lac_store_commit();
+        lac_piece_pack(call, outputs, sum, token, piece, word);
+        lac_piece_store(outputs, token, piece, word, staging, map);
     }
 }
 #endif
@@ -157,7 +179,7 @@ __device__ __forceinline__ void lac_tile_store(const lac_gpu_call &call, const l
 __device__ __forceinline__ void lac_tile_write(const lac_gpu_call &call, const lac_gather_args &args, const lac_item &item,
                                                const lac_outputs &outputs, float (&sum)[LAC_BLOCKS][LAC_SUMS])
 {
-    const int token = item.token_tile * LAC_TILE_TOKENS + (LAC_SPLITS_OUTPUTS ? 0 : (threadIdx.x >> 7) * LAC_N);
+    const int token = lac_first_token(item);
 #pragma unroll
     for (int b = 0; b < LAC_BLOCKS; b++)
         lac_block_write(call, sum[b], lac_places_of(args, item, b), outputs.place[b], outputs.bias[b], token);

@@ -81,23 +81,6 @@ template <int turned> struct lac_wgmma_tile<192, turned> {
 };
 
 template <int turned> struct lac_wgmma_tile<256, turned> {
-    static __device__ __forceinline__ void run(float (&d)[128], u64 a, u64 b)
-    {
-        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n256k16." LAC_TILE_TYPES " {"
-                     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
-                     "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
-                     "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
-                     "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
-                     "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-                     "}, %128, %129, p, 1, 1, 0, %130;\n}\n"
-                     : LAC_D16(0), LAC_D16(16), LAC_D16(32), LAC_D16(48), LAC_D16(64), LAC_D16(80), LAC_D16(96), LAC_D16(112)
-                     : "l"(a), "l"(b), "n"(turned));
-    }
-
     /* D = A * B where `adds` is 0, so that nobody need clear D. */
     static __device__ __forceinline__ void from(float (&d)[128], u64 a, u64 b, int adds)
     {
@@ -115,6 +98,8 @@ template <int turned> struct lac_wgmma_tile<256, turned> {
                      : LAC_D16(0), LAC_D16(16), LAC_D16(32), LAC_D16(48), LAC_D16(64), LAC_D16(80), LAC_D16(96), LAC_D16(112)
                      : "l"(a), "l"(b), "n"(turned), "r"(adds));
     }
+
+    static __device__ __forceinline__ void run(float (&d)[128], u64 a, u64 b) { from(d, a, b, 1); }
 };
 
 template <int turned, int selector> struct lac_wgmma_sparse<32, turned, selector> {
