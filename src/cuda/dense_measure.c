@@ -10,8 +10,8 @@
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "cuda/clock.h"
 #include "cuda/dense_product.h"
-#include "cuda/runtime.h"
 #include "cuda/state.h"
 
 enum { ALIGNMENT = 256, MOST_SLOTS = 32, LEAST_CALLS = 4, PASSES = 2, ROUNDS = 9, MOST_FINALISTS = 6, PATTERN_BYTES = 1 << 20 };
@@ -29,8 +29,7 @@ static const double STEADY = 0.03;          /* between the least and the median 
 typedef struct test_bed {
     const lac_device *device;
     const lac_cuda_driver *driver;
-    lac_cu_stream stream;
-    lac_cu_event from, to;
+    lac_cuda_clock clock;
     lac_cu_pointer block;
     uint64_t x_at, d_at, bias_at, slot_bytes, sweep_bytes;
     int slots, next;
@@ -90,30 +89,19 @@ static lac_status fill_slots(const test_bed *bed)
     uint16_t *pattern = lac_allocate(PATTERN_BYTES);
     if (!pattern) return lac_fail_memory(what, PATTERN_BYTES);
     fill_pattern(pattern, PATTERN_BYTES / (int)sizeof *pattern);
-    lac_status status = lac_cuda_check(bed->driver->cuMemcpyHtoDAsync(bed->block, pattern, done, bed->stream), what);
-    if (!status) status = lac_cuda_check(bed->driver->cuStreamSynchronize(bed->stream), what);
+    lac_status status = lac_cuda_check(bed->driver->cuMemcpyHtoDAsync(bed->block, pattern, done, bed->clock.stream), what);
+    if (!status) status = lac_cuda_check(bed->driver->cuStreamSynchronize(bed->clock.stream), what);
     for (uint64_t part; done < bytes && !status; done += part) {
         part = done < bytes - done ? done : bytes - done;
-        status = lac_cuda_check(bed->driver->cuMemcpyDtoDAsync(bed->block + done, bed->block, part, bed->stream), what);
+        status = lac_cuda_check(bed->driver->cuMemcpyDtoDAsync(bed->block + done, bed->block, part, bed->clock.stream), what);
     }
     lac_release(pattern);
     return status;
 }
 
-static void remove_bed(test_bed *bed)
-{
-    if (bed->from) bed->driver->cuEventDestroy(bed->from);
-    if (bed->to) bed->driver->cuEventDestroy(bed->to);
-    if (bed->stream) bed->driver->cuStreamDestroy(bed->stream);
-    lac_cuda_free(bed->device, bed->block);
-}
-
 static lac_status make_bed(test_bed *bed)
 {
-    static const char what[] = "timing cuBLASLt";
-    lac_status status = lac_cuda_check(bed->driver->cuStreamCreate(&bed->stream, LAC_CU_STREAM_NON_BLOCKING), what);
-    if (!status) status = lac_cuda_check(bed->driver->cuEventCreate(&bed->from, 0), what);
-    if (!status) status = lac_cuda_check(bed->driver->cuEventCreate(&bed->to, 0), what);
+    lac_status status = lac_cuda_clock_make(bed->device, &bed->clock);
     return status ? status : fill_slots(bed);
 }
 
@@ -134,7 +122,7 @@ static lac_status call_once(test_bed *bed, const lac_dense_candidate *c)
                                    .ldd = lac_dense_usual_ldd(p),
                                    .alpha = 1.0f,
                                    .beta = p->has_residual ? 1.0f : 0.0f};
-    return lac_dense_run(bed->device, p, &operands, c->answer, (void *)(uintptr_t)workspace_of(bed), bed->stream);
+    return lac_dense_run(bed->device, p, &operands, c->answer, (void *)(uintptr_t)workspace_of(bed), bed->clock.stream);
 }
 
 /* Seconds of a call; UNSUPPORTED when the algorithm does not take the operands after all. */
@@ -144,14 +132,11 @@ static lac_status time_batch(test_bed *bed, const lac_dense_candidate *c, double
     const lac_cuda_driver *driver = bed->driver;
     lac_status status = LAC_STATUS_OK;
     for (int i = 0; i < bed->sweeps && !status; ++i)
-        status = lac_cuda_check(driver->cuMemsetD8Async(sweep_of(bed), 0, bed->sweep_bytes, bed->stream), what);
-    if (!status) status = lac_cuda_check(driver->cuEventRecord(bed->from, bed->stream), what);
+        status = lac_cuda_check(driver->cuMemsetD8Async(sweep_of(bed), 0, bed->sweep_bytes, bed->clock.stream), what);
+    if (!status) status = lac_cuda_clock_start(&bed->clock);
     for (int i = 0; i < bed->calls && !status; ++i) status = call_once(bed, c);
-    if (!status) status = lac_cuda_check(driver->cuEventRecord(bed->to, bed->stream), what);
-    if (!status) status = lac_cuda_check(driver->cuEventSynchronize(bed->to), what);
-    float milliseconds = 0;
-    if (!status) status = lac_cuda_check(driver->cuEventElapsedTime(&milliseconds, bed->from, bed->to), what);
-    if (!status) *seconds = 1e-3 * (double)milliseconds / bed->calls;
+    if (!status) status = lac_cuda_clock_stop(&bed->clock, seconds);
+    if (!status) *seconds /= bed->calls;
     return status;
 }
 
@@ -189,12 +174,6 @@ static lac_status explore(test_bed *bed, const lac_dense_candidate *candidates, 
     return LAC_STATUS_OK;
 }
 
-static int compare_seconds(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
 /* Keeps those that ran and are close to the fastest, the fastest MOST_FINALISTS of them, in their own order. */
 static int keep_finalists(contest *all, int count)
 {
@@ -203,7 +182,7 @@ static int keep_finalists(contest *all, int count)
     for (int i = 0; i < count; ++i)
         if (all[i].seconds >= 0) sorted[ran++] = all[i].seconds;
     if (!ran) return 0;
-    qsort(sorted, (size_t)ran, sizeof *sorted, compare_seconds);
+    lac_sort_seconds(sorted, ran);
     double most = CLOSE * sorted[0], last = sorted[ran < MOST_FINALISTS ? ran - 1 : MOST_FINALISTS - 1];
     if (last < most) most = last;
     for (int i = 0; i < count && kept < MOST_FINALISTS; ++i)
@@ -223,8 +202,8 @@ static lac_status decide(test_bed *bed, const lac_dense_candidate *candidates, c
         }
     for (int i = 0; i < count; ++i) {
         double *times = finalists[i].times;
-        qsort(times, (size_t)rounds, sizeof *times, compare_seconds);
-        double quartile = times[rounds / 4]; /* what others do on the GPU only adds */
+        lac_sort_seconds(times, rounds);
+        double quartile = times[rounds / 4];
         if (i && quartile * EQUAL >= out->seconds) continue;
         out->fastest = finalists[i].number;
         out->seconds = quartile;
@@ -282,8 +261,10 @@ lac_status lac_dense_time(const lac_device *device, const lac_dense_candidate *c
     int mode = lac_cuda_relax_capture(bed.driver);
     status = make_bed(&bed);
     if (!status) status = hold_contest(&bed, candidates, count, out);
-    lac_status ended = bed.stream ? lac_cuda_check(bed.driver->cuStreamSynchronize(bed.stream), what) : LAC_STATUS_OK;
-    remove_bed(&bed);
+    lac_status ended =
+        bed.clock.stream ? lac_cuda_check(bed.driver->cuStreamSynchronize(bed.clock.stream), what) : LAC_STATUS_OK;
+    lac_cuda_clock_remove(&bed.clock);
+    lac_cuda_free(device, bed.block);
     lac_cuda_restore_capture(bed.driver, mode);
     lac_cuda_leave(device, entered);
     return status ? status : ended;

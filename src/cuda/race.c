@@ -4,10 +4,8 @@
  * queue never runs empty, for a sweep takes longer than the host needs to put a call behind it. Works take turns, and what others do
  * on the GPU only adds: of a work's times the lower quartile counts. */
 #include <math.h>
-#include <stdlib.h>
 
-#include "core/status.h"
-#include "cuda/program.h"
+#include "cuda/clock.h"
 #include "cuda/race.h"
 #include "cuda/state.h"
 
@@ -18,10 +16,8 @@ static const char what[] = "timing kernels";
 
 typedef struct track {
     const lac_device *device;
-    const lac_cuda_driver *driver;
+    lac_cuda_clock clock;
     lac_cu_function sweep;
-    lac_cu_stream stream;
-    lac_cu_event from, to;
     lac_cu_pointer block; /* what is swept, then where the sweep would write */
     int64_t lines;
 } track;
@@ -36,19 +32,9 @@ static lac_status make_track(track *t)
     t->lines = (int64_t)(bytes / LINE);
     lac_status status = lac_cuda_program_get(t->device, &request, 0, &t->sweep);
     if (!status) status = lac_cuda_allocate(t->device, what, bytes + LINE, &t->block);
-    if (!status) status = lac_cuda_check(t->driver->cuStreamCreate(&t->stream, LAC_CU_STREAM_NON_BLOCKING), what);
-    if (!status) status = lac_cuda_check(t->driver->cuEventCreate(&t->from, 0), what);
-    if (!status) status = lac_cuda_check(t->driver->cuEventCreate(&t->to, 0), what);
-    if (!status) status = lac_cuda_check(t->driver->cuMemsetD8Async(t->block, 0, bytes + LINE, t->stream), what);
-    return status;
-}
-
-static void remove_track(track *t)
-{
-    if (t->from) t->driver->cuEventDestroy(t->from);
-    if (t->to) t->driver->cuEventDestroy(t->to);
-    if (t->stream) t->driver->cuStreamDestroy(t->stream);
-    lac_cuda_free(t->device, t->block);
+    if (!status) status = lac_cuda_clock_make(t->device, &t->clock);
+    if (status) return status;
+    return lac_cuda_check(t->clock.driver->cuMemsetD8Async(t->block, 0, bytes + LINE, t->clock.stream), what);
 }
 
 static lac_status sweep(const track *t)
@@ -56,29 +42,20 @@ static lac_status sweep(const track *t)
     lac_cu_pointer out = t->block + (uint64_t)t->lines * LINE;
     unsigned blocks = 8 * (unsigned)lac_cuda_target_of(t->device)->multiprocessors;
     lac_cuda_launch launch = {.function = t->sweep, .grid = {blocks, 1, 1}, .block = SWEEP_THREADS};
-    return lac_cuda_launch_on(t->device, &launch, t->stream, (void *[]){(void *)&t->block, (void *)&t->lines, &out});
+    return lac_cuda_launch_on(t->device, &launch, t->clock.stream, (void *[]){(void *)&t->block, (void *)&t->lines, &out});
 }
 
 /* So many calls, a sweep before each; without a work the sweeps alone. */
 static lac_status run(const track *t, const lac_work *work, int calls, double *seconds)
 {
-    float milliseconds = 0;
-    lac_status status = lac_cuda_check(t->driver->cuEventRecord(t->from, t->stream), what);
+    lac_status status = lac_cuda_clock_start(&t->clock);
     for (int i = 0; i < calls && !status; ++i) {
         status = sweep(t);
-        if (!status && work) status = work->run(work->user, t->stream);
+        if (!status && work) status = work->run(work->user, t->clock.stream);
     }
-    if (!status) status = lac_cuda_check(t->driver->cuEventRecord(t->to, t->stream), what);
-    if (!status) status = lac_cuda_check(t->driver->cuEventSynchronize(t->to), what);
-    if (!status) status = lac_cuda_check(t->driver->cuEventElapsedTime(&milliseconds, t->from, t->to), what);
-    *seconds = 1e-3 * (double)milliseconds / calls;
+    if (!status) status = lac_cuda_clock_stop(&t->clock, seconds);
+    if (!status) *seconds /= calls;
     return status;
-}
-
-static int compare_seconds(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
 }
 
 /* A round: the sweeps alone, then every work. */
@@ -109,7 +86,7 @@ static lac_status warm_up(const track *t, const lac_work *works, int count, int 
 
 static lac_status run_race(const track *t, const lac_work *works, int count, double *seconds)
 {
-    double times[1 + LAC_MOST_ENTRANTS][ROUNDS], round_seconds[1 + LAC_MOST_ENTRANTS], quartile[1 + LAC_MOST_ENTRANTS];
+    double times[1 + LAC_MOST_ENTRANTS][ROUNDS], round_seconds[1 + LAC_MOST_ENTRANTS] = {0};
     int calls = 1, rounds = 0;
     lac_status status = warm_up(t, works, count, &calls, &rounds);
     for (int round = 0; round < rounds && !status; ++round) {
@@ -117,28 +94,27 @@ static lac_status run_race(const track *t, const lac_work *works, int count, dou
         for (int i = 0; i <= count; ++i) times[i][round] = round_seconds[i];
     }
     if (status) return status;
-    for (int i = 0; i <= count; ++i) {
-        qsort(times[i], (size_t)rounds, sizeof times[i][0], compare_seconds);
-        quartile[i] = times[i][rounds / 4];
-    }
-    for (int i = 0; i < count; ++i) seconds[i] = fmax(quartile[1 + i] - quartile[0], 1e-9);
+    for (int i = 0; i <= count; ++i) lac_sort_seconds(times[i], rounds);
+    for (int i = 0; i < count; ++i) seconds[i] = fmax(times[1 + i][rounds / 4] - times[0][rounds / 4], 1e-9);
     return LAC_STATUS_OK;
 }
 
 lac_status lac_cuda_race(const lac_device *device, const lac_work *works, int count, double *seconds)
 {
     lac_cuda_state *state = lac_cuda_state_of(device);
-    track t = {.device = device, .driver = state->driver};
+    track t = {.device = device};
     bool entered;
     lac_status status = lac_cuda_enter(device, what, &entered);
     if (status) return status;
     pthread_mutex_lock(&state->programs->notes_lock); /* one timing at a time */
-    int mode = lac_cuda_relax_capture(t.driver);
+    int mode = lac_cuda_relax_capture(state->driver);
     status = make_track(&t);
     if (!status) status = run_race(&t, works, count, seconds);
-    lac_status ended = t.stream ? lac_cuda_check(t.driver->cuStreamSynchronize(t.stream), what) : LAC_STATUS_OK;
-    remove_track(&t);
-    lac_cuda_restore_capture(t.driver, mode);
+    lac_status ended =
+        t.clock.stream ? lac_cuda_check(state->driver->cuStreamSynchronize(t.clock.stream), what) : LAC_STATUS_OK;
+    lac_cuda_clock_remove(&t.clock);
+    lac_cuda_free(device, t.block);
+    lac_cuda_restore_capture(state->driver, mode);
     pthread_mutex_unlock(&state->programs->notes_lock);
     lac_cuda_leave(device, entered);
     return status ? status : ended;
