@@ -24,20 +24,22 @@ TILES = [(256, 128, False, True), (128, 128, True, True), (64, 128, True, True),
          (64, 96, False, True), (96, 64, False, True)]
 MOST_PARTS, LEAST_INPUTS = 16, 256
 REACH = {
-    "fp32": {"compute": 0.92, "small": 0.95, "odd": 0.0, "hot": 0.0, "memory": 0.5, "l2": 0.75, "fill": 6e-6, "y": 0.0},
-    "tf32": {"compute": 0.9, "small": 0.6, "odd": 0.0, "hot": 0.0, "memory": 1.0, "l2": 0.5, "fill": 3e-6, "y": 0.0},
-    "16 bits": {"compute": 1.0, "small": 1.0, "odd": 0.98, "hot": 0.15, "memory": 1.0, "l2": 0.25, "fill": 0.75e-6, "y": 0.6},
+    "fp32": {"compute": 0.92, "small": 0.95, "odd": 0.0, "hot": 0.0, "memory": 0.5, "l2": 0.75, "fill": 6e-6, "y": 0.0, "exposed": 0.0},
+    "tf32": {"compute": 0.9, "small": 0.6, "odd": 0.0, "hot": 0.0, "memory": 1.0, "l2": 0.5, "fill": 3e-6, "y": 0.0, "exposed": 0.0},
+    "16 bits": {"compute": 1.0, "small": 1.0, "odd": 0.98, "hot": 0.15, "memory": 1.08, "l2": 0.25, "fill": 0.75e-6, "y": 0.6,
+                "exposed": 0.15},
 }
-VECTOR = {"compute": 1.0, "small": 1.0, "odd": 0.0, "hot": 0.0, "memory": 1.0, "l2": 0.0, "fill": 1e-6, "y": 0.0}
+VECTOR = {"compute": 1.0, "small": 1.0, "odd": 0.0, "hot": 0.0, "memory": 1.0, "l2": 0.0, "fill": 1e-6, "y": 0.0, "exposed": 0.0}
 HOT_FROM, HOT_TO = 25e-6, 75e-6  # as in src/model/gpu.c
 GRID = {
     "compute": [x / 100 for x in range(70, 111, 1)],
     "small": [0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0],
     "hot": [0.0, 0.05, 0.1, 0.15, 0.2, 0.25],
-    "memory": [0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0],
+    "memory": [0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.03, 1.06, 1.09, 1.12],
     "l2": [0.25, 0.5, 0.75, 1.0],
     "fill": [x * 2.5e-7 for x in range(0, 25)],
     "y": [0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0],
+    "exposed": [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3],
 }
 
 
@@ -84,7 +86,9 @@ def predict(problem, reach):
             efficiency *= reach["odd"] if odd else 1
             efficiency /= 1 + reach["hot"] * min(1.0, max(0.0, (times[2] / efficiency - HOT_FROM) / (HOT_TO - HOT_FROM)))
             rest = OVERLAP_LOST * (sum(times) - longest)
-            busy = max(memory, (max(longest, own * math.ceil(waves) / waves) + rest) / efficiency)
+            chip = (max(longest, own * math.ceil(waves) / waves) + rest) / efficiency
+            read = (m * k + n * k) / (m * k + n * k + m * n)
+            busy = max(memory, chip) + reach["exposed"] * read * min(memory, chip)
             best = min(best, busy + reach["fill"] + reach["y"] * m * n * size / (MEMORY * reach["memory"]) + LAUNCH * (1 + (parts > 1)))
             parts *= 2
     return best

@@ -30,12 +30,22 @@ typedef struct dense_reach {
     double l2;      /* of what tiles read, what comes out of L2: neighbouring blocks share loads */
     double fill;    /* seconds before the first product and after the last                       */
     double y;       /* of the time in which Y is written, what no product hides                  */
+    double exposed; /* of the time in which X and W are read, or of the chip's if shorter, what the other does not hide */
 } dense_reach;
 
 static const dense_reach in_fp32 = {.compute = 0.92, .small = 0.95, .memory = 0.5, .l2 = 0.75, .fill = 6e-6};
 static const dense_reach in_tf32 = {.compute = 0.9, .small = 0.6, .memory = 1.0, .l2 = 0.5, .fill = 3e-6};
-static const dense_reach in_16_bits = {
-    .compute = 1.0, .small = 1.0, .odd = 0.98, .hot = 0.15, .memory = 1.0, .l2 = 0.25, .fill = 0.75e-6, .y = 0.6};
+/* Reading W alone is faster than a copy, which turns from reads to writes. The first stages come before any product, and
+ * loads that take as long as the products are late for some; of Y, `y` counts that. */
+static const dense_reach in_16_bits = {.compute = 1.0,
+                                       .small = 1.0,
+                                       .odd = 0.98,
+                                       .hot = 0.15,
+                                       .memory = 1.08,
+                                       .l2 = 0.25,
+                                       .fill = 0.75e-6,
+                                       .y = 0.6,
+                                       .exposed = 0.15};
 /* For one token the library has kernels that only stream W. */
 static const dense_reach of_vector = {.compute = 1.0, .small = 1.0, .memory = 1.0, .l2 = 0.0, .fill = 1e-6};
 
@@ -78,13 +88,15 @@ lac_cost lac_dense_product_cost(const lac_problem *problem, const lac_dense_prod
         efficiency /= 1.0 + reach->hot * lac_model_gpu_heat(flops / rates.mma_f16 / efficiency);
         for (int parts = 1; parts <= MOST_PARTS; parts *= 2) {
             if (parts > 1 && (k / parts < LEAST_INPUTS || across * down * parts > rates.multiprocessors)) break;
-            lac_gpu_work work = {.memory_bytes = (m * k + n * k) * size + y_bytes + finish_bytes(problem, p),
+            double read = (m * k + n * k) * size, moved = read + y_bytes + finish_bytes(problem, p);
+            lac_gpu_work work = {.memory_bytes = moved,
                                  .l2_bytes = reach->l2 * products * size * (1.0 / tiles[i].tokens + 1.0 / tiles[i].outputs),
                                  .instructions = tensor ? 0.0 : products / 32.0,
                                  .mma_flops = flops,
                                  .blocks = across * down * parts,
                                  .blocks_at_once = rates.multiprocessors,
                                  .fill_seconds = reach->fill + reach->y * y_bytes / rates.memory,
+                                 .exposed = moved > 0.0 ? reach->exposed * read / moved : 0.0,
                                  .efficiency = efficiency,
                                  .launches = 1 + (parts > 1) + (p->finish != LAC_DENSE_FINISH_LIBRARY)};
             lac_cost cost = lac_model_gpu_cost(&rates, &work);
