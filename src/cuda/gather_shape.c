@@ -23,22 +23,23 @@ enum {
 };
 
 /* The first stages of a block and its last stores, and what the first wait for where their number must be loaded first. */
-static const double FILL_SECONDS = 0.1e-6, RANGE_SECONDS = 2.4e-6;
+static const double FILL_SECONDS = 0.2e-6, RANGE_SECONDS = 2.4e-6;
 /* What a tile costs beside its stages, and one of 128 x 256 for its size; blocks of a cluster wait for each other. */
 static const double SWITCH_SECONDS = 0.2e-6, EPILOGUE_SECONDS = 0.3e-6, CLUSTER_SECONDS = 1.0e-6;
 /* The same where rows of Y are in another order and no multiple of 8 elements long: they are stored one by one. */
 static const double SCATTER_SECONDS = 4e-6;
 /* Token-major Y that is not staged for the copy engine leaves in pieces of a few bytes, at so many bytes a second. */
 static const double UNSTAGED_RATE = 0.67e12;
-/* A block with one stage reads, multiplies and writes in turn; with each further one, so much more of it overlaps. */
-static const double OVERLAP_A_STAGE = 0.02;
+/* A block with one stage reads, multiplies and writes in turn, and others somewhat out of step with it; with each further stage, so much
+ * more of it overlaps. */
+static const double OVERLAP_A_STAGE = 0.02, ONE_STAGE = 0.8;
 /* From the moment when a stage of a gathering block is free to the end of its next products, if no other block asks for any, and of
  * the rate of L2 what all of them get; a stage of boxes, at least. */
-static const double TRIP_SECONDS = 1.5e-6, TRIP_RATE = 2.5, BOX_SECONDS = 0.55e-6;
-/* The streaming kernel: a tile's epilogue, which no copy hides, the first stages of a block, every part beyond the second of those that
+static const double TRIP_SECONDS = 1.3e-6, TRIP_RATE = 2.5, BOX_SECONDS = 0.55e-6;
+/* The streaming kernel: a tile's epilogue, which no copy hides and parts that meet share, the first stages of a block, every part beyond the second of those that
  * meet with 128 tokens, what 128 more tokens cost them, and a stage of packed weights, whatever else there is to do. */
 static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, PART_SECONDS = 2.0e-6, WIDE_SECONDS = 1.0e-6,
-                    UNPACK_SECONDS = 0.19e-6;
+                    UNPACK_SECONDS = 0.21e-6;
 /* The gathering kernel's parts that meet. */
 static const double MEET_SECONDS = 0.5e-6;
 /* What boxes of X that reach past the last token cost beside that. */
@@ -49,13 +50,14 @@ static const double PADDING_SECONDS = 3.8e-6;
 static const double FEW_SECONDS = 1.5e-6, AGAIN_SHARE = 0.82;
 
 /* Of the bound's rate, what the streaming kernels, their tiles for few tokens, parts that meet, and whole blocks reached on an
- * H200. The rate of L2 is that of cp.async, which the copy engine exceeds. */
-static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.4, MEET_EFFICIENCY = 1.27, BOX_EFFICIENCY = 1.2;
+ * H200. The rate of L2 is that of cp.async, which the copy engine exceeds; boxes wait for each other, and rows that come one by one
+ * were the faster in (256 and 1024,5120,20480) and (256,20480,5120). */
+static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.4, MEET_EFFICIENCY = 1.27, BOX_EFFICIENCY = 1.0;
 
 /* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
 static const double JOINED_SHARE = 0.74;
 
-/* And where they are joined in fours: a tile of 128 x 256, and those of fewer tokens. Of the time in which the first writes rows of Y in
+/* And where they are joined in fours: a tile of 128 x 256, and those of half its size or less. Of the time in which the first writes rows of Y in
  * another order, what no products hide. */
 static const double WIDE_FOURS_SHARE = 1.06, FEW_FOURS_SHARE = 0.96, SCATTERED_SHARE = 0.8;
 
@@ -191,7 +193,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     bool stream = s->kind == LAC_GATHER_STREAM;
     double area = s->tile_outputs * s->tile_tokens / 32768.0, tile = SWITCH_SECONDS + EPILOGUE_SECONDS * area;
     bool scatters = problem->weight->part[LAC_PART_ROW_PERM].data && problem->m % 8;
-    double fill = stream ? waves * TILE_SECONDS + (s->meets ? more + padding : STREAM_FILL_SECONDS)
+    double fill = stream ? waves * TILE_SECONDS / (s->meets ? s->parts : 1) + (s->meets ? more + padding : STREAM_FILL_SECONDS)
                          : waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
                                (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
     if (s->few) fill += FEW_SECONDS + (s->meets ? MEET_SECONDS : 0.0);
@@ -206,7 +208,9 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                                            : s->efficiency;
     if (s->joined && !engine && !sparse) efficiency *= JOINED_SHARE;
     if (lac_gather_in_fours(s))
-        efficiency *= s->tile_tokens < 256 ? FEW_FOURS_SHARE : s->tile_outputs > 64 ? WIDE_FOURS_SHARE : 1.0;
+        efficiency *= s->tile_outputs * s->tile_tokens <= 128 * 128 ? FEW_FOURS_SHARE
+                      : s->tile_outputs > 64                        ? WIDE_FOURS_SHARE
+                                                                    : 1.0;
     if (s->few && tiles * s->parts > clusters * blocks) efficiency *= AGAIN_SHARE;
     if (!s->few && !s->meets) efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat((read + written) / rates->shared / efficiency);
     /* A block asks for a stage when one that it had is done with: its stages are so many round trips, one behind the other,
@@ -214,19 +218,19 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     double chain = fmax(1.0, waves * s->usual_stages / s->parts), deep = fmin(chain, s->stages);
     double asked = fmin(tiles * s->parts, clusters * blocks * s->resident) * deep * lac_gather_stage(s);
     double trips = chain / deep * (TRIP_SECONDS + asked / rates->l2 / TRIP_RATE);
-    lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
+    lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1),
                          .l2_bytes = pulled,
                          .shared_bytes = read + written,
                          .instructions = stages * (s->rows * 8 + 200),
                          .mma_flops = stages * own * 2.0 * s->tile_outputs * s->tile_tokens * s->rows * (sparse ? 0.56 : 1.0),
                          .blocks = tiles * s->parts,
                          .blocks_at_once = clusters * blocks,
-                         .fill_seconds = turned / rates->memory + fill,
+                         .fill_seconds = turned / rates->memory + lac_model_gpu_parts(rates, partial, tiles) + fill,
                          .chain_seconds = s->packed          ? chain * UNPACK_SECONDS
                                           : stream || s->few ? 0.0
                                           : s->boxes         ? chain * BOX_SECONDS
                                                              : trips,
-                         .exposed = stream || s->few ? 0.0 : 1.0 / (1.0 + overlap),
+                         .exposed = stream || s->few ? 0.0 : ONE_STAGE / (1.0 + overlap),
                          .efficiency = efficiency,
                          .launches = 1 + (turned > 0.0) + (s->parts > 1 && !s->meets),
                          .early = !stream};

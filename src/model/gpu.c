@@ -18,6 +18,9 @@ static const double PORT_SHARE = 0.5;
 /* Of a launch that begins while the kernel before it ends, what shows nevertheless. */
 static const double EARLY_SHARE = 0.5;
 
+/* Blocks that add up sums of parts wait for plain loads: of what a multiprocessor takes from L2 they take so much. */
+static const double ADDED_SHARE = 0.6;
+
 /* The clock of an H200 begins to fall after the first of these times of a call's work, and has fallen after the second. */
 static const double HOT_FROM = 25e-6, HOT_TO = 75e-6;
 
@@ -75,6 +78,14 @@ static void fill_losses(lac_level *level, const lac_gpu_rates *rates, const lac_
 }
 
 double lac_model_gpu_heat(double seconds) { return fmin(1.0, fmax(0.0, (seconds - HOT_FROM) / (HOT_TO - HOT_FROM))); }
+
+/* They are written when the products are over and read before Y is, so nothing hides either. However many multiprocessors stand idle,
+ * a block reads no more than one takes in: of few tiles the sums are added up slowly. */
+double lac_model_gpu_parts(const lac_gpu_rates *rates, double bytes, double blocks)
+{
+    double share = ADDED_SHARE * fmin(1.0, blocks / rates->multiprocessors);
+    return bytes > 0.0 ? bytes / rates->memory + bytes / fmin(rates->memory, share * rates->l2) : 0.0;
+}
 
 lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work)
 {

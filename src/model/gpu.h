@@ -37,6 +37,9 @@ typedef struct lac_gpu_work {
 /* The clock falls under long work: of its fall, what a call shows whose products take so many seconds; 0 to 1. */
 double lac_model_gpu_heat(double seconds);
 
+/* Seconds for `bytes` of sums that parts of k leave behind, and that so many blocks of a kernel after them add up. */
+double lac_model_gpu_parts(const lac_gpu_rates *rates, double bytes, double blocks);
+
 lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work);
 
 #endif
