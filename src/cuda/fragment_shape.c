@@ -10,13 +10,19 @@
 
 enum { MOST_STAGES = 6, MOST_PARTS = 16, LEAST_HEIGHT = 16, RESERVED_BYTES = 1024 };
 
-/* The first stages of a block, and what a wave of blocks loses at its beginning and end; measured on an H200. */
-static const double FILL_SECONDS = 2.5e-6, TILE_SECONDS = 4.0e-6;
+/* What a wave of blocks loses at its beginning and end, beside what of its loads and of Y no product hides. These and the shares below
+ * fit 48 runs of 5 to 300 us on an H200. */
+static const double TILE_SECONDS = 1.25e-6;
 
 /* Of the bound's rate, what the kernels reached there. Expanding waits for itself: a warp spreads weights between its products. */
-static const double EFFICIENCY = 1.0, EXPAND_EFFICIENCY = 0.68;
+static const double EFFICIENCY = 0.87, EXPAND_EFFICIENCY = 0.68;
 /* Copies by a block that is alone on its multiprocessor reach so much of the rate of L2: 24 to 25 of 32 bytes a clock. */
 static const double ALONE = 0.77;
+/* The clock falls under long work: by so much at most. */
+static const double HOT_SHARE = 0.1;
+/* Of the shorter of memory's and the chip's time, what shows nevertheless where a block is alone on its multiprocessor: it loads,
+ * multiplies and writes its tile. Of several, one loads or writes while the others multiply. */
+static const double EXPOSED = 0.4;
 
 /* ---- what the kernels can take */
 
@@ -121,18 +127,22 @@ static lac_cost cost_of(const lac_problem *problem, const lac_fragment_shape *s)
     int arch = lac_cuda_target_of(problem->device)->arch;
     double at_once = (double)rates->multiprocessors * s->blocks;
     double waves = ceil(tiles * s->parts / at_once);
-    double partial_seconds = 2.0 * partial / rates->memory;
+    double flops = stages * 2.0 * outputs * tokens * s->rows / mma_share(arch, s->kind == LAC_FRAGMENT_SPARSE);
+    double efficiency = s->kind == LAC_FRAGMENT_EXPAND ? EXPAND_EFFICIENCY : EFFICIENCY;
+    efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat(flops / rates->mma_f16 / efficiency);
+    double partial_seconds = lac_model_gpu_parts(rates, partial, tiles * (s->warp_outputs / 16));
     lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1),
                          .l2_bytes = stages * copied / (s->blocks == 1 ? ALONE : 1.0),
                          .shared_bytes = stages * (copied + read + spread_bytes),
                          .instructions = stages * (products + moved + spread_instructions + 64.0),
-                         .mma_flops =
-                             stages * 2.0 * outputs * tokens * s->rows / mma_share(arch, s->kind == LAC_FRAGMENT_SPARSE),
+                         .mma_flops = flops,
                          .blocks = tiles * s->parts,
                          .blocks_at_once = at_once,
-                         .fill_seconds = turned / rates->memory + partial_seconds + waves * TILE_SECONDS + FILL_SECONDS,
-                         .efficiency = s->kind == LAC_FRAGMENT_EXPAND ? EXPAND_EFFICIENCY : EFFICIENCY,
-                         .launches = 1 + (turned > 0.0) + (s->parts > 1)};
+                         .fill_seconds = turned / rates->memory + partial_seconds + waves * TILE_SECONDS,
+                         .exposed = EXPOSED * 2.0 / (s->blocks + 1.0),
+                         .efficiency = efficiency,
+                         .launches = 1 + (turned > 0.0) + (s->parts > 1),
+                         .early = arch >= 90};
     return lac_model_gpu_cost(rates, &work);
 }
 

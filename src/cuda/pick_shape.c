@@ -19,14 +19,17 @@ enum { ENOUGH_W = 90000, BARRIER_ROOM = 1024 };
 /* Where fewer inputs are kept, two vectors seldom share any, and with fewer tokens it would not pay: nothing is counted then. */
 static const double LEAST_DENSITY = 0.375;
 enum { LEAST_TOKENS = 64 };
-/* A tile's epilogue; the first window of a block. */
-static const double TILE_SECONDS = 2.0e-6, FILL_SECONDS = 3.0e-6;
+/* The first window of a tile and its epilogue, beside what of memory's time no product hides. These and the shares below fit 35 runs of
+ * 6 to 140 us on an H200. */
+static const double TILE_SECONDS = 0.5e-6, EXPOSED = 0.3;
 /* The rate of L2 is that of cp.async; the copy engine is faster. */
 static const double COPY_ENGINE = 0.78;
 /* Of the bound's rate, what the kernel reached on an H200, and of that, what it does where both warpgroups read the same chunks. */
-static const double EFFICIENCY = 1.05, SAME_CHUNKS = 0.9;
+static const double EFFICIENCY = 1.1, SAME_CHUNKS = 0.9;
 /* The same where vectors have 16 outputs, and 8. */
 static const double NARROW = 0.87, NARROWER = 0.58;
+/* The clock falls under long work: by so much at most. */
+static const double HOT_SHARE = 0.1;
 
 uint64_t lac_pick_turned_bytes(const lac_problem *problem)
 {
@@ -192,24 +195,27 @@ static lac_cost cost_of(const lac_problem *problem, const lac_pick_shape *s)
     bool turns = o->x_layout == LAC_LAYOUT_TOKEN_MAJOR || problem->m % 8 || problem->weight->k_in % LAC_PICK_EIGHTH;
     double turned = turns ? 2.0 * (double)lac_pick_turned_bytes(problem) : 0.0;
     double waves = ceil(tiles * s->parts / rates->multiprocessors);
-    lac_gpu_work work = {
-        .memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1),
-        .l2_bytes = COPY_ENGINE * (x_copies + w_copies),
-        .shared_bytes = x_copies + w_copies +
-                        pairs * (fragments * (conflicts(problem->weight, s) + 1.0 / 16.0) +
-                                 2.0 * s->steps * (double)lac_pick_matrix_bytes(s)),
-        .instructions = pairs * 4 * (lac_pick_loads(s) * 13.0 + 2.0 * s->steps * 4.0),
-        /* The tensor cores take as long for 8 or 16 outputs as for 24 (A from registers). */
-        .mma_flops = pairs * 2.0 * s->steps * 2 * 64 * LAC_PICK_SLOTS * fmax(24.0, s->width),
-        .blocks = tiles * s->parts,
-        .blocks_at_once = rates->multiprocessors,
-        /* Sums of parts are written when products are over, and read by the kernel after it: nothing hides them. */
-        .fill_seconds = (turned + 2 * partial) / rates->memory + waves * TILE_SECONDS + FILL_SECONDS,
-        .efficiency = EFFICIENCY * (lac_pick_sets(s) == 1 ? SAME_CHUNKS : 1.0) *
-                      (s->width < 16   ? NARROWER
-                       : s->width < 24 ? NARROW
-                                       : 1.0),
-        .launches = 1 + turns + (s->parts > 1)};
+    double shared =
+        x_copies + w_copies +
+        pairs * (fragments * (conflicts(problem->weight, s) + 1.0 / 16.0) + 2.0 * s->steps * (double)lac_pick_matrix_bytes(s));
+    double efficiency = EFFICIENCY * (lac_pick_sets(s) == 1 ? SAME_CHUNKS : 1.0) *
+                        (s->width < 16   ? NARROWER
+                         : s->width < 24 ? NARROW
+                                         : 1.0);
+    efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat(shared / rates->shared / efficiency);
+    lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1),
+                         .l2_bytes = COPY_ENGINE * (x_copies + w_copies),
+                         .shared_bytes = shared,
+                         .instructions = pairs * 4 * (lac_pick_loads(s) * 13.0 + 2.0 * s->steps * 4.0),
+                         /* The tensor cores take as long for 8 or 16 outputs as for 24 (A from registers). */
+                         .mma_flops = pairs * 2.0 * s->steps * 2 * 64 * LAC_PICK_SLOTS * fmax(24.0, s->width),
+                         .blocks = tiles * s->parts,
+                         .blocks_at_once = rates->multiprocessors,
+                         .fill_seconds =
+                             turned / rates->memory + lac_model_gpu_parts(rates, partial, tiles) + waves * TILE_SECONDS,
+                         .exposed = EXPOSED,
+                         .efficiency = efficiency,
+                         .launches = 1 + turns + (s->parts > 1)};
     return lac_model_gpu_cost(rates, &work);
 }
 
