@@ -133,6 +133,9 @@ static const double SPREAD_MORE_SECONDS = 10e-6;
 /* And 2 of 4 without spreading, for which two tiles of tokens wait on x: 7 us (4096 x 4096), 6 us (11008 x 4096), 1 us (8192 x 8192). */
 static const double DIRECT_MORE_SECONDS = 5e-6;
 
+/* And for feature-major X a block turns it by itself, so many bytes of it a second: 20 and 26 us with 16 tokens of 4096 inputs. */
+static const double FEATURE_X_RATE = 6e9;
+
 /* One token, fitted on an H200: of the instructions that could be issued, those that are; what a cluster takes beside its blocks. */
 static const double ONE_EFFICIENCY = 0.85, CLUSTER_SECONDS = 0.7e-6;
 
@@ -164,6 +167,7 @@ lac_cost lac_cuda_vector_cost(const lac_problem *problem)
     double x_bytes = m * (double)w->geometry.k * (double)lac_dtype_size(o->x_dtype);
     double y_bytes = m * (double)w->geometry.n * (double)lac_dtype_size(o->y_dtype) * (o->has_residual ? 2 : 1);
     double x_copies = x_bytes * blocks / s.split, staged = blocks * (s.mma ? (double)s.shared_bytes : (double)s.x_bytes);
+    bool turns = s.mma && s.tokens > 8 && o->x_layout == LAC_LAYOUT_FEATURE_MAJOR;
     lac_gpu_work work = {.memory_bytes = weight_bytes + x_bytes + y_bytes,
                          .l2_bytes = weight_bytes + x_copies,
                          .shared_bytes = tiles * shared + staged,
@@ -173,7 +177,8 @@ lac_cost lac_cuda_vector_cost(const lac_problem *problem)
                          .fill_seconds = x_copies / rates->l2 + /* products wait for x */
                                          (!s.mma || s.tokens <= 8 ? 0.0
                                           : s.direct              ? DIRECT_MORE_SECONDS
-                                                                  : SPREAD_MORE_SECONDS),
+                                                                  : SPREAD_MORE_SECONDS) +
+                                         (turns ? x_bytes / FEATURE_X_RATE : 0.0),
                          .launches = 1,
                          .early = starts_early(problem)};
     count_blocks(problem, &s, &work);

@@ -26,7 +26,7 @@ static const double PACKED_STREAM = 1.3e-6, PACKED_SPLIT = 1.1e-6, SPREAD_CLOCKS
                     STREAM_SLOWER = 1.05;
 
 /* Feature-major X of more than 8 tokens comes more slowly than that, whatever the way: so many bytes of it a second, beside all else. */
-static const double FEATURE_X_RATE = 40e9;
+static const double FEATURE_X_RATE = 28e9;
 
 static int64_t common_multiple(int64_t a, int64_t b)
 {
