@@ -5,8 +5,8 @@
 
 bench/results/h200.md is made so; `make h200-table` writes it anew. FP32.csv, F16.csv and MMA.csv come from bench/goals_gpu.sh, the sweeps
 from bench/sweep_gpu.sh, PICKS.csv from `lacuna bench --kernel all`, COUNTERS.csv from bench/counters_gpu.sh. A goal is a ratio to the quickest dense product of the same run; a
-peer's number is its time over ours. The model's constants are fitted on
-the first sweep, and of a kernel that is not in it on the first sweep that holds it. Python's standard library is enough.
+peer's number is its time over ours. The factor of each kernel is fitted on
+the first sweep that holds enough rows of it (model_errors.py says what is fitted and what is not). Python's standard library is enough.
 """
 
 import argparse
@@ -135,15 +135,15 @@ def sweep(path, rows):
                     sum(pair[0] < 1.2 for pair in pairs), sum(pair[0] < 0.97 for pair in pairs)))
 
 
-ENOUGH = 8  # rows of a kernel, to fit its constant on
+ENOUGH = 8  # rows of a kernel, to fit its factor on
 
 
 def model(sweeps, paths):
-    """Errors of the stored predictions, and of constants fitted on one file for each kernel."""
+    """Errors of the stored predictions, and of a factor for each kernel that one file gave (model_errors.py tells what else is fitted)."""
     files = {path: model_errors.read(path) for path in paths}
     order = [path for path in sweeps if path in files] or paths
     constants = model_errors.fit(files[order[0]])
-    fitted_on = dict.fromkeys(constants["efficiency"], order[0])
+    fitted_on = dict.fromkeys(constants["factor"], order[0])
     for path in order[1:]:
         for kernel in sorted({row["kernel"] for row in files[path]} - set(fitted_on)):
             own = [row for row in files[path] if row["kernel"] == kernel]
@@ -154,9 +154,11 @@ def model(sweeps, paths):
     def predicted(row):
         return model_errors.predict(row, constants) if row["kernel"] in fitted_on else row["stored"]
 
-    print("\n## The performance model\n\n\\|predicted / measured - 1\\|, median and 90th percentile: as stored, and with constants fitted on one "
-          "file (overlap %.2f and launch x %.2f on %s; a kernel's efficiency on the first file that holds %d rows of it, marked *; a kernel "
-          "without such a file keeps its own).\n" % (constants["overlap"], constants["launch"], base(order[0]), ENOUGH))
+    print("\n## The performance model\n\n\\|predicted / measured - 1\\|, median and 90th percentile: as stored, and fitted on one file: the share of "
+          "the chip's other levels (%.2f) and a factor on launches (%.2f) on %s; for each kernel one factor on the chip's time, on the first file that "
+          "holds %d rows of it, marked *; a kernel without such a file stays as it is. The rate that the model gives a row's own tile is kept: the "
+          "kernels' authors set it on runs at 4096^3 and a few other shapes.\n" % (
+              constants["overlap"], constants["launch"], base(order[0]), ENOUGH))
     print("| file | kernel | rows | as stored | fitted |\n|---|---|---|---|---|")
     for path, rows in files.items():
         for kernel in [None] + sorted({row["kernel"] for row in rows}):
@@ -170,7 +172,7 @@ def model(sweeps, paths):
     held = [row for path, rows in files.items() for row in rows if fitted_on.get(row["kernel"], path) != path]
     if held:
         found = model_errors.errors(held, [predicted(row) for row in held])
-        print("\nRows of files that their kernel's constant was not fitted on: %d, median %.1f%%, 90th percentile %.1f%%." % (
+        print("\nHeld out, rows of files that their kernel's factor was not fitted on: %d, median %.1f%%, 90th percentile %.1f%%." % (
             len(held), 100 * model_errors.quantile(found, 0.5), 100 * model_errors.quantile(found, 0.9)))
 
 
