@@ -89,6 +89,29 @@ static void a_kernel_may_say_what_it_reaches(void **state)
     assert_true(slow > usual && usual > fast);
 }
 
+static void sums_of_parts_come_behind_all_else(void **state)
+{
+    (void)state;
+    assert_true(lac_model_gpu_parts(&rates, 0.0, 0.0) == 0.0);
+    /* Enough blocks read as fast as memory gives, and more of them no faster. */
+    double many = lac_model_gpu_parts(&rates, 4e6, 132);
+    assert_true(fabs(many - 2e-6) < 1e-12);
+    assert_true(lac_model_gpu_parts(&rates, 4e6, 1320) == many);
+    /* Few blocks do not, however little else there is to do: half of them, half the rate. */
+    double few = lac_model_gpu_parts(&rates, 4e6, 32) - 1e-6, fewer = lac_model_gpu_parts(&rates, 4e6, 16) - 1e-6;
+    assert_true(few > 1e-6 && fabs(fewer - 2.0 * few) < 1e-12);
+}
+
+static void what_is_not_hidden_adds_up(void **state)
+{
+    (void)state;
+    lac_gpu_work work = full;
+    double hidden = lac_model_gpu_cost(&rates, &full).seconds;
+    work.exposed = 0.5;
+    lac_cost cost = lac_model_gpu_cost(&rates, &work);
+    assert_true(fabs(cost.seconds - hidden - 0.5 * level_named(&cost, "memory")->seconds) < 1e-9);
+}
+
 /* ---- plans without a GPU */
 
 static void a_gpu_that_is_not_here_can_be_asked(void **state)
@@ -164,6 +187,8 @@ int main(void)
                                        cmocka_unit_test(more_work_takes_longer),
                                        cmocka_unit_test(a_last_wave_that_is_not_full_costs),
                                        cmocka_unit_test(a_kernel_may_say_what_it_reaches),
+                                       cmocka_unit_test(sums_of_parts_come_behind_all_else),
+                                       cmocka_unit_test(what_is_not_hidden_adds_up),
                                        cmocka_unit_test(a_gpu_that_is_not_here_can_be_asked),
                                        cmocka_unit_test(names_of_nothing_are_refused),
                                        cmocka_unit_test(a_plan_that_predicts_does_not_execute)};

@@ -47,7 +47,7 @@ static const double PADDING_SECONDS = 3.8e-6;
 
 /* Tiles for few tokens: a block's first stages and its last stores; and of its rate, what is left where blocks have more than one
  * tile. */
-static const double FEW_SECONDS = 1.5e-6, AGAIN_SHARE = 0.82;
+static const double FEW_SECONDS = 1.1e-6, AGAIN_SHARE = 0.82;
 
 /* Of the bound's rate, what the streaming kernels, their tiles for few tokens, parts that meet, and whole blocks reached on an
  * H200. The rate of L2 is that of cp.async, which the copy engine exceeds; boxes wait for each other, and rows that come one by one
@@ -356,12 +356,21 @@ static void consider_meeting(const lac_problem *problem, lac_gather_shape shape,
             compare(problem, &shape, best);
 }
 
+/* Whether any two blocks would run beside each other: where each has a multiprocessor to itself, the same tile meant to be alone has more
+ * stages and loses nothing. */
+static bool has_neighbours(const lac_problem *problem, const lac_gather_shape *s)
+{
+    return s->resident == 1 ||
+           s->token_tiles * s->output_tiles * s->parts > lac_cuda_rates_of(problem->device)->multiprocessors;
+}
+
 static void consider(const lac_problem *problem, lac_gather_shape shape, choice *best)
 {
     if (shape.kind == LAC_GATHER_STREAM || shape.few) consider_meeting(problem, shape, best);
     if (!lac_gather_shape_complete(problem, &shape)) return;
     int64_t most = shape.few || shape.packed ? 1 : shape.most_stages < MOST_PARTS ? shape.most_stages : MOST_PARTS;
-    for (shape.parts = 1; shape.parts == 1 || shape.parts <= most; ++shape.parts) compare(problem, &shape, best);
+    for (shape.parts = 1; shape.parts == 1 || shape.parts <= most; ++shape.parts)
+        if (has_neighbours(problem, &shape)) compare(problem, &shape, best);
 }
 
 /* A tile as it is, in a cluster, its rows of X one by one, or with short stages where these are few and waste less. */
