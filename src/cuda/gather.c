@@ -85,7 +85,10 @@ static bool meets_in(const lac_gather_shape *s, int program)
 static int parts_of(const lac_gather_shape *s, int program) { return s->meets && !meets_in(s, program) ? 1 : s->parts; }
 
 /* Parts are added up by another kernel, which writes Y itself. */
-static bool stores_y(const lac_gather_shape *s) { return s->staging > 0 && s->parts == 1 && !lac_gather_in_turns(s); }
+static bool stores_y(const lac_gather_shape *s)
+{
+    return (s->staging > 0 || s->by_last) && s->parts == 1 && !lac_gather_in_turns(s);
+}
 
 static bool adds_up(const lac_gather_shape *s) { return s->parts > 1 && !s->meets; }
 

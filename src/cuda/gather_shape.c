@@ -197,7 +197,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                          : waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
                                (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
     if (s->few) fill += FEW_SECONDS + (s->meets ? MEET_SECONDS : 0.0);
-    if (o->y_layout == LAC_LAYOUT_TOKEN_MAJOR && s->staging == 0 && !stream) fill += y_bytes / UNSTAGED_RATE;
+    if (o->y_layout == LAC_LAYOUT_TOKEN_MAJOR && s->staging == 0 && !s->by_last && !stream) fill += y_bytes / UNSTAGED_RATE;
     if (lac_gather_in_fours(s) && s->tile_outputs > 64 && problem->weight->part[LAC_PART_ROW_PERM].data)
         fill += SCATTERED_SHARE * y_bytes / rates->memory;
     double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * waves - 1.0);
@@ -254,6 +254,14 @@ static int staging_beside(const lac_gather_shape *s, int64_t bytes)
     int64_t two = (bytes - lac_gather_staging(2)) / stage, three = (bytes - lac_gather_staging(3)) / stage;
     if (two >= (least < 2 ? 2 : least)) return two == three ? 3 : 2;
     return s->resident > 1 && (bytes - lac_gather_staging(1)) / stage >= 2 ? 1 : 0;
+}
+
+/* Whether Y leaves through the last stage of a tile: a tile of 512 tokens has no room beside its stages. Feature-major Y leaves as fast
+ * from the registers, of which there are too few for this with a residual. */
+static bool leaves_by_last(const lac_problem *problem, const lac_gather_shape *s)
+{
+    return s->staging == 0 && s->tile_tokens == 512 && s->cluster == 1 && s->kind != LAC_GATHER_STREAM && stores(problem, s) &&
+           problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR && !problem->options.has_residual;
 }
 
 /* Tokens of Y that one block of parts that meet writes at once, at least. */
@@ -320,6 +328,7 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     bytes -= s->kind == LAC_GATHER_STREAM ? BARRIER_BYTES : LAC_GATHER_NUMBERS_BYTES;
     s->stages = bytes / stage < MOST_STAGES ? (int)(bytes / stage) : MOST_STAGES;
     s->staging = lac_gather_in_turns(s) ? 1 : s->meets || !stores(problem, s) ? 0 : s->few ? 1 : staging_beside(s, bytes);
+    s->by_last = leaves_by_last(problem, s);
     if (s->staging) s->stages = (int)lac_smaller(s->stages, (bytes - lac_gather_staging(s->staging)) / stage);
     if (lac_gather_in_turns(s)) s->stages -= s->stages % 2;
     int64_t turned = lac_ceil_divide(problem->weight->k_in, 64) * (lac_gather_turned_ld(problem) / 64); /* blocks of turn.cu */

@@ -27,7 +27,8 @@ typedef struct lac_gather_shape {
     bool packed;                                 /* a stream's W has two values for eight inputs: few tokens */
     bool few;                                    /* tokens: as many stages as fit, few registers */
     bool boxes;                                  /* a stage's rows of X are neighbours: gather_block.cu */
-    int staging;                                 /* pieces of Y on its way out; 0: it goes directly */
+    int staging;                                 /* pieces of Y on its way out; 0: it goes directly, or ... */
+    bool by_last;                                /* ... through the last stage of its tile */
     int64_t height;                              /* outputs that share their rows of X */
     int64_t groups, tiles_a_group, output_tiles; /* of outputs; paired: two groups a tile */
     int64_t token_tiles;                         /* a multiple of cluster              */

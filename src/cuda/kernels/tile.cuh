@@ -84,8 +84,12 @@ static_assert(!LAC_MEETS || LAC_CLUSTER == 1, "a cluster's blocks have neighbour
 #define LAC_PRODUCER_REGISTERS (LAC_RESIDENT > 1 ? 48 : LAC_FEW ? 72 : LAC_N == 192 ? 120 : LAC_TEAMS > 1 ? 72 : 56)
 #define LAC_CONSUMER_REGISTERS (LAC_RESIDENT > 1 ? 96 : LAC_FEW ? 152 : LAC_N == 192 ? 192 : LAC_TEAMS > 1 ? 216 : 224)
 
-/* Y leaves in so many pieces a warpgroup; staging has room for one, two or three. */
+/* Y leaves in so many pieces a warpgroup; staging has room for one, two or three. Where it has none, Y leaves through the last stage of
+ * its tile, all pieces at once. */
 #define LAC_PIECES (LAC_BLOCKS * LAC_N / 64)
+#define LAC_BY_LAST (LAC_STORES_Y && LAC_STAGING_PIECES == 0)
+#define LAC_ROOMS (LAC_BY_LAST ? LAC_PIECES : LAC_STAGING_PIECES)
+static_assert(!LAC_BY_LAST || (LAC_CLUSTER == 1 && 2 * LAC_PIECES * LAC_PIECE <= LAC_STAGE), "a stage has room for a tile");
 
 static_assert(LAC_IN_TURNS || LAC_TILE_TOKENS == (LAC_SPLITS_OUTPUTS ? 1 : 2) * LAC_N, "a warpgroup has all tokens, or half of them");
 

@@ -181,7 +181,7 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
             /* The stage goes back as soon as it can; the other warpgroup keeps the tensor cores busy meanwhile. And sparse products
              * take their places out of a register, which the next stage's must not replace under them. */
             lac_wgmma_wait<0>();
-            lac_stage_release(empty, slot);
+            if (!(LAC_BY_LAST && args.stores_y && stage + 1 == end)) lac_stage_release(empty, slot);
             if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
         }
 #pragma unroll
@@ -203,6 +203,17 @@ __device__ __forceinline__ void lac_consume(const lac_gpu_call &call, const lac_
         for (int b = 0; b < LAC_BLOCKS; b++)
 #pragma unroll
             for (int i = 0; i < LAC_SUMS; i++) args.partial[at + (b * LAC_SUMS + i) * 256] = sum[b][i];
+#elif LAC_BY_LAST
+        if (args.stores_y && begin < end) {
+            const u32 held = (slot ? slot : LAC_STAGES) - 1;       /* the tile's last stage, given back when Y has left through it */
+            asm volatile("bar.sync 3, 256;" ::: "memory"); /* both warpgroups have read it */
+            lac_tile_store(call, item, outputs, sum, stages + held * LAC_STAGE + (threadIdx.x >> 7) * (LAC_PIECES * LAC_PIECE), y_map);
+            if ((threadIdx.x & 127) == 0) lac_store_wait_read<0>();
+            lac_warpgroup_sync();
+            lac_stage_release(empty, held);
+        } else {
+            lac_tile_write(call, args, item, outputs, sum);
+        }
 #elif LAC_STORES_Y
         if (args.stores_y) {
             lac_tile_store(call, item, outputs, sum, stages + LAC_STAGES * LAC_STAGE + (threadIdx.x >> 7) * (LAC_STAGING_PIECES * LAC_PIECE),

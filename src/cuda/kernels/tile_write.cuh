@@ -139,18 +139,18 @@ __device__ __forceinline__ void lac_piece_pack(const lac_gpu_call &call, const l
     }
 }
 
-/* A packed piece to Y through shared memory: the parts of `staging` in turns. */
+/* A packed piece to Y through shared memory: the LAC_ROOMS parts of `staging` in turns. */
 __device__ __forceinline__ void lac_piece_store(const lac_outputs &outputs, int token, int piece, const u32 (&word)[16], u32 staging,
                                                 const lac_tensor_map *map)
 {
     enum { PARTS = LAC_N / 64 };
-    const u32 room = staging + piece % LAC_STAGING_PIECES * LAC_PIECE;
+    const u32 room = staging + piece % LAC_ROOMS * LAC_PIECE;
     const bool leads = (threadIdx.x & 127) == 0;
-    if (piece == 0) { /* the last tile's are read by now */
+    if (piece == 0 && !LAC_BY_LAST) { /* the last tile's are read by now */
         if (leads) lac_store_wait_read<0>();
         lac_warpgroup_sync();
-    } else if (piece >= LAC_STAGING_PIECES) {
-        if (leads) lac_store_wait_read<LAC_STAGING_PIECES - 1>();
+    } else if (piece >= LAC_ROOMS) {
+        if (leads) lac_store_wait_read<LAC_ROOMS - 1>();
         lac_warpgroup_sync();
     }
     lac_stage_piece(room, word);
