@@ -165,23 +165,24 @@ static void blocks_with_several_tiles_are_right(void **state)
     (void)state;
     static const struct {
         const char *pattern, *kernel;
-    } cases[] = {{"vw128:8:32", "cuda_f16_gather"},
-                 {"128:2:8", "cuda_f16_gather_sparse"},
-                 {"vw32:4:32", "cuda_f16_gather_sparse"},
-                 {"2:4", "cuda_f16_stream"}};
-    enum { M = 1288, N = 7100, K = 384 };
-    lac_plan_options options = {.size = sizeof options,
-                                .x_layout = LAC_LAYOUT_FEATURE_MAJOR,
-                                .y_layout = LAC_LAYOUT_FEATURE_MAJOR,
-                                .x_dtype = LAC_DTYPE_F16,
-                                .y_dtype = LAC_DTYPE_F16,
-                                .has_bias = 1};
+        lac_layout layout;
+    } cases[] = {{"vw128:8:32", "cuda_f16_gather", LAC_LAYOUT_FEATURE_MAJOR},
+                 {"128:2:8", "cuda_f16_gather_sparse", LAC_LAYOUT_FEATURE_MAJOR},
+                 {"vw32:4:32", "cuda_f16_gather_sparse", LAC_LAYOUT_FEATURE_MAJOR},
+                 {"2:4", "cuda_f16_stream", LAC_LAYOUT_FEATURE_MAJOR},
+                 {"vw128:8:32", "cuda_f16_gather", LAC_LAYOUT_TOKEN_MAJOR},
+                 {"vw64:8:32", "cuda_f16_gather", LAC_LAYOUT_TOKEN_MAJOR}, /* these three through a tile's last stage */
+                 {"64:2:16", "cuda_f16_gather_sparse", LAC_LAYOUT_TOKEN_MAJOR},
+                 {"bw64x64:1:4", "cuda_f16_gather", LAC_LAYOUT_TOKEN_MAJOR}};
+    enum { M = 1288, N = 7112, K = 768 };
+    lac_plan_options options = {.size = sizeof options, .x_dtype = LAC_DTYPE_F16, .y_dtype = LAC_DTYPE_F16, .has_bias = 1};
     test_random random = test_random_make("gpu_tiles", 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         lac_pattern pattern = pattern_of(cases[i].pattern);
         lac_weight *weight = weight_make(&random, &pattern, N, K, LAC_DTYPE_F16, TEST_FILL_GAUSSIAN);
         lac_plan *plan = NULL;
         options.kernel = cases[i].kernel;
+        options.x_layout = options.y_layout = cases[i].layout;
         lac_status status = lac_plan_create(device, weight, M, &options, &plan);
         lac_plan_free(plan);
         options.kernel = NULL;

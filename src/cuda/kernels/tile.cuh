@@ -87,9 +87,13 @@ static_assert(!LAC_MEETS || LAC_CLUSTER == 1, "a cluster's blocks have neighbour
 /* Y leaves in so many pieces a warpgroup; staging has room for one, two or three. Where it has none, Y leaves through the last stage of
  * its tile, all pieces at once. */
 #define LAC_PIECES (LAC_BLOCKS * LAC_N / 64)
-#define LAC_BY_LAST (LAC_STORES_Y && LAC_STAGING_PIECES == 0)
+#if LAC_STORES_Y
+#define LAC_BY_LAST (LAC_STAGING_PIECES == 0)
 #define LAC_ROOMS (LAC_BY_LAST ? LAC_PIECES : LAC_STAGING_PIECES)
 static_assert(!LAC_BY_LAST || (LAC_CLUSTER == 1 && 2 * LAC_PIECES * LAC_PIECE <= LAC_STAGE), "a stage has room for a tile");
+#else
+#define LAC_BY_LAST 0
+#endif
 
 static_assert(LAC_IN_TURNS || LAC_TILE_TOKENS == (LAC_SPLITS_OUTPUTS ? 1 : 2) * LAC_N, "a warpgroup has all tokens, or half of them");
 
