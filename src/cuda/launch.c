@@ -1,6 +1,5 @@
-/* launch.c - from a caller's arguments to a kernel on his stream, in a microsecond or two, and timing for the planner's
- * measuring mode. Nothing here allocates, and execute's path does not wait, so a stream that is being captured into a graph
- * takes it as it is. */
+/* launch.c - from a caller's arguments to a kernel on his stream, in a microsecond or two. Nothing here allocates or waits, so a stream
+ * that is being captured into a graph takes it as it is. */
 #include <stdint.h>
 
 #include "core/status.h"
