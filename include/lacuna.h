@@ -601,9 +601,9 @@ typedef struct lac_plan_options {
     int32_t no_dense;     /* 1: no kernel that ignores the sparsity, and so no copy of W with its zeros in memory, be it
                              slower                                                           */
     int32_t no_timing;    /* 1: nothing is timed, and nothing is used that a plan before this one has timed. Otherwise, on a
-                             GPU, where the model holds several kernels for nearly as fast, and when the vendor's dense
-                             library is picked, its algorithms, these are timed once for a problem, in some tens of
-                             milliseconds, and the fastest is remembered in the cache's folder                           */
+                             GPU, where the model holds several kernels for nearly as fast or dense for not far behind, and
+                             when the vendor's dense library is picked, its algorithms, these are timed once for a problem,
+                             in some tens of milliseconds, and the fastest is remembered in the cache's folder           */
 } lac_plan_options;
 
 typedef struct lac_plan_info {

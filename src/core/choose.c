@@ -11,6 +11,7 @@
 
 enum { MOST_CANDIDATES = 64, MOST_RIVALS = 3, KEY_SIZE = 512 }; /* no device has as many kernels */
 static const double CLOSE = 1.15;   /* of the cheapest by the model, which is no surer than this                   */
+static const double SAFE = 1.5;     /* the same for dense: that a plan is never slower must not rest on a model      */
 static const double QUICKER = 0.99; /* of the cheaper one's time: who does not stay below it does not take its place */
 
 typedef struct candidate {
@@ -91,21 +92,40 @@ static lac_status ask_available(lac_plan *plan, const lac_kernel *kernel, bool *
     return LAC_STATUS_OK;
 }
 
-/* Of the list, in its order, `most` that are there and close to the cheapest by the model, or all where everything is measured. */
+static bool is_close(const candidate *list, int i, double share) { return list[i].seconds <= share * list[0].seconds; }
+
+/* Adds a candidate to those kept at the head of the list, where the machine has what it needs. */
+static lac_status keep(lac_plan *plan, candidate *list, int i, int *kept)
+{
+    bool available;
+    lac_status status = ask_available(plan, list[i].kernel, &available);
+    if (status) return status;
+    if (available)
+        list[(*kept)++] = list[i];
+    else
+        --plan->info.candidates;
+    return LAC_STATUS_OK;
+}
+
+static bool has_dense(const candidate *list, int count)
+{
+    for (int i = 0; i < count; ++i)
+        if (list[i].kernel->info.is_dense) return true;
+    return false;
+}
+
+/* Of the list, in its order, `most` that are there and close to the cheapest by the model, or all where everything is measured. And
+ * where there may be rivals at all a dense one, if it is not far. */
 static lac_status keep_rivals(lac_plan *plan, candidate *list, int count, int most, int *kept)
 {
-    *kept = 0;
-    for (int i = 0; i < count && *kept < most; ++i) {
-        bool available;
-        if (*kept && !plan->problem.options.measure && list[i].seconds > CLOSE * list[0].seconds) break;
-        lac_status status = ask_available(plan, list[i].kernel, &available);
-        if (status) return status;
-        if (available)
-            list[(*kept)++] = list[i];
-        else
-            --plan->info.candidates;
-    }
-    return LAC_STATUS_OK;
+    bool all = plan->problem.options.measure;
+    lac_status status = LAC_STATUS_OK;
+    int i = 0;
+    for (*kept = 0; i < count && *kept < most && (all || !*kept || is_close(list, i, CLOSE)) && !status; ++i)
+        status = keep(plan, list, i, kept);
+    for (; i < count && most > 1 && !has_dense(list, *kept) && is_close(list, i, SAFE) && !status; ++i)
+        if (list[i].kernel->info.is_dense) status = keep(plan, list, i, kept);
+    return status;
 }
 
 /* ---- by timing */

@@ -95,17 +95,17 @@ static lac_cost ring_cost_of(const lac_problem *problem, const lac_expand_shape 
     double step = products / (rates->mma_f16 / rates->multiprocessors * RING_EFFICIENCY);
     double spread = UNITS_A_STEP * UNIT_SECONDS / (s->team * s->cluster * s->spreaders);
     double late = spread > step ? waves * (double)s->steps * (spread - step) : 0.0;
-    lac_gpu_work work = {.memory_bytes = memory_bytes,
-                         .l2_bytes = stages * (x_stage / s->cluster + w_stage),
-                         .shared_bytes =
-                             0.5 * stages * (s->tile_outputs / 64.0 * x_stage + w_stage) + stages * (x_stage + w_stage),
-                         .instructions = stages * 200,
-                         .mma_flops = stages * products,
-                         .blocks = tiles,
-                         .blocks_at_once = blocks,
-                         .fill_seconds = waves * RING_TILE_SECONDS + RING_FILL_SECONDS + late,
-                         .efficiency = RING_EFFICIENCY,
-                         .launches = 2};
+    lac_gpu_work work = {
+        .memory_bytes = memory_bytes,
+        .l2_bytes = stages * (x_stage / s->cluster + w_stage),
+        .shared_bytes = 0.5 * stages * (s->tile_outputs / 64.0 * x_stage + w_stage) + stages * (x_stage + w_stage),
+        .instructions = stages * 200,
+        .mma_flops = stages * products,
+        .blocks = tiles,
+        .blocks_at_once = blocks,
+        .fill_seconds = waves * RING_TILE_SECONDS + RING_FILL_SECONDS + late + lac_cuda_scatter_seconds(problem),
+        .efficiency = RING_EFFICIENCY,
+        .launches = 2};
     return lac_model_gpu_cost(rates, &work);
 }
 
@@ -133,7 +133,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_expand_shape *s)
                          .mma_flops = stages * 2.0 * s->tile_outputs * s->tile_tokens * LAC_EXPAND_INPUTS,
                          .blocks = tiles * s->parts,
                          .blocks_at_once = clusters * s->cluster,
-                         .fill_seconds = waves * TILE_SECONDS + FILL_SECONDS,
+                         .fill_seconds = waves * TILE_SECONDS + FILL_SECONDS + lac_cuda_scatter_seconds(problem),
                          .efficiency = EFFICIENCY,
                          .launches = 1 + (s->parts > 1)};
     return lac_model_gpu_cost(rates, &work);

@@ -138,7 +138,8 @@ static lac_cost cost_of(const lac_problem *problem, const lac_fragment_shape *s)
                          .mma_flops = flops,
                          .blocks = tiles * s->parts,
                          .blocks_at_once = at_once,
-                         .fill_seconds = turned / rates->memory + partial_seconds + waves * TILE_SECONDS,
+                         .fill_seconds = turned / rates->memory + partial_seconds + waves * TILE_SECONDS +
+                                         lac_cuda_scatter_seconds(problem),
                          .exposed = EXPOSED * 2.0 / (s->blocks + 1.0),
                          .efficiency = efficiency,
                          .launches = 1 + (turned > 0.0) + (s->parts > 1),

@@ -197,7 +197,9 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                          : waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
                                (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
     if (s->few) fill += FEW_SECONDS + (s->meets ? MEET_SECONDS : 0.0);
-    if (o->y_layout == LAC_LAYOUT_TOKEN_MAJOR && s->staging == 0 && !s->by_last && !stream) fill += y_bytes / UNSTAGED_RATE;
+    double scattered = lac_cuda_scatter_seconds(problem);
+    bool direct = o->y_layout == LAC_LAYOUT_TOKEN_MAJOR && s->staging == 0 && !s->by_last && !stream;
+    fill += scattered > 0.0 ? scattered : direct ? y_bytes / UNSTAGED_RATE : 0.0;
     if (lac_gather_in_fours(s) && s->tile_outputs > 64 && problem->weight->part[LAC_PART_ROW_PERM].data)
         fill += SCATTERED_SHARE * y_bytes / rates->memory;
     double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * waves - 1.0);

@@ -211,8 +211,8 @@ static lac_cost cost_of(const lac_problem *problem, const lac_pick_shape *s)
                          .mma_flops = pairs * 2.0 * s->steps * 2 * 64 * LAC_PICK_SLOTS * fmax(24.0, s->width),
                          .blocks = tiles * s->parts,
                          .blocks_at_once = rates->multiprocessors,
-                         .fill_seconds =
-                             turned / rates->memory + lac_model_gpu_parts(rates, partial, tiles) + waves * TILE_SECONDS,
+                         .fill_seconds = turned / rates->memory + lac_model_gpu_parts(rates, partial, tiles) +
+                                         waves * TILE_SECONDS + lac_cuda_scatter_seconds(problem),
                          .exposed = EXPOSED,
                          .efficiency = efficiency,
                          .launches = 1 + turns + (s->parts > 1)};

@@ -19,6 +19,8 @@ typedef struct lac_cuda_target {
 const lac_cuda_target *lac_cuda_target_of(const lac_device *device);
 /* The rates that the model divides by. */
 const lac_gpu_rates *lac_cuda_rates_of(const lac_device *device);
+/* scatter_cost.c: seconds for token-major Y whose outputs are written in another order; 0 where they are not. */
+double lac_cuda_scatter_seconds(const lac_problem *problem);
 
 /* Device memory. `what` names it in messages ("re-tiled weight"). Freeing 0 is allowed. */
 lac_status lac_cuda_allocate(const lac_device *device, const char *what, uint64_t bytes, lac_cu_pointer *out);

@@ -62,7 +62,8 @@ static lac_cost cost_of(const lac_problem *problem, const lac_slide_shape *s)
                          .mma_flops = blocks * 16.0 * 16.0 * s->width * 2.0 / MMA_SHARE,
                          .blocks = tiles * s->parts,
                          .blocks_at_once = rates->multiprocessors,
-                         .fill_seconds = turned / rates->memory + waves * TILE_SECONDS + FILL_SECONDS,
+                         .fill_seconds =
+                             turned / rates->memory + waves * TILE_SECONDS + FILL_SECONDS + lac_cuda_scatter_seconds(problem),
                          .efficiency = EFFICIENCY,
                          .launches = 1 + turns + (s->parts > 1)};
     return lac_model_gpu_cost(rates, &work);

@@ -223,7 +223,8 @@ static lac_cost candidate_cost(const lac_problem *problem, const lac_strict_fact
         .blocks = tiles_m * blocks_n * s->split,
         /* Two blocks on a multiprocessor run at half the speed each, so a wave is one block everywhere. */
         .blocks_at_once = rates->multiprocessors,
-        .fill_seconds = 6e-6 + (parts > 1.0 ? 0.4e-6 * parts : 0.0) + 4e-6 * uncovered + 2e-6 * waited,
+        .fill_seconds =
+            6e-6 + (parts > 1.0 ? 0.4e-6 * parts : 0.0) + 4e-6 * uncovered + 2e-6 * waited + lac_cuda_scatter_seconds(problem),
         .launches = lac_strict_transposes(problem) ? 2 : 1};
     work.efficiency = efficiency(s, work.blocks / rates->multiprocessors);
     lac_cost cost = lac_model_gpu_cost(rates, &work);

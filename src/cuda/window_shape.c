@@ -149,7 +149,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_window_shape *s)
                                       (s->variant.mma ? 1.65 : 1.0) * (s->low_shift ? 2.0 : 1.0),
                          .blocks = block_count(s),
                          .blocks_at_once = rates->multiprocessors,
-                         .fill_seconds = other_seconds(problem, s, rates->memory),
+                         .fill_seconds = other_seconds(problem, s, rates->memory) + lac_cuda_scatter_seconds(problem),
                          /* Bulk copies pull more from L2 than the cp.async by which its rate was measured. */
                          .efficiency = s->variant.mma ? 0.6 : 1.13,
                          .launches = s->parts > 1 ? 3 : 2};
