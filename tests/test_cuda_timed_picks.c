@@ -204,11 +204,12 @@ static void ties_go_to_the_model_s_pick(void **state)
     (void)state;
     bool dense = model_picks_dense();
     clear_cache();
-    take_time(dense ? 4.96 : 5.04);
+    /* Dense needs to be quicker by a percent, a sparse kernel by a microsecond beside. */
+    take_time(dense ? 3.96 : 5.04);
     expect(plan_usually(), true, dense, dense ? 5 : 5.04);
     clear_cache();
-    take_time(dense ? 4.94 : 5.06);
-    expect(plan_usually(), true, !dense, dense ? 4.94 : 5);
+    take_time(dense ? 3.94 : 5.06);
+    expect(plan_usually(), true, !dense, dense ? 3.94 : 5);
 }
 
 static void a_process_remembers_without_a_disk(void **state)
