@@ -1,5 +1,5 @@
 /* cache.h - compiled kernels on disk. An entry is one file, private to its user, checked to the last bit before it is used;
- * docs/cuda.md describes it. program.c is the only caller. */
+ * docs/cuda.md describes it. program.c keeps programs in it, notes.c what was timed. */
 #ifndef LAC_CUDA_CACHE_H
 #define LAC_CUDA_CACHE_H
 
