@@ -4,6 +4,7 @@
 
 #include "core/dtype.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "cuda/expand_few.h"
 #include "format/row.h"
@@ -51,29 +52,38 @@ static void fill_row(const lac_few_shape *s, lac_dtype dtype, const lac_weight_r
     }
 }
 
+typedef struct tiling {
+    const lac_weight *weight;
+    const lac_few_shape *shape;
+    lac_row_room *rooms; /* [threads] */
+    uint8_t *parts;
+    uint64_t stride; /* bytes of a tile */
+} tiling;
+
+static void fill_tile(void *opaque, int thread, int64_t tile)
+{
+    const tiling *t = opaque;
+    lac_row_room *room = &t->rooms[thread];
+    for (int64_t i = tile * LAC_FEW_ROWS; i < (tile + 1) * LAC_FEW_ROWS; ++i) {
+        room->row.count = 0;
+        if (i < t->weight->geometry.n) lac_weight_decode_row(t->weight, i, NULL, room->units, &room->row);
+        fill_row(t->shape, t->weight->dtype, &room->row, i, t->parts + (uint64_t)tile * t->stride);
+    }
+}
+
 lac_status lac_few_tile(const lac_weight *weight, const lac_few_shape *s, uint8_t **out)
 {
-    uint64_t capacity = (uint64_t)lac_weight_row_capacity(weight),
-             stride = (uint64_t)s->chunks * (uint64_t)lac_few_chunk_bytes(s);
-    uint64_t bytes = (uint64_t)s->tiles * stride;
-    lac_weight_row row = {.values = lac_allocate(capacity * sizeof *row.values),
-                          .columns = lac_allocate(capacity * sizeof *row.columns)};
-    uint32_t *units = lac_allocate((uint64_t)weight->geometry.selected * sizeof *units);
-    uint8_t *parts = lac_allocate_zeroed(bytes);
+    uint64_t stride = (uint64_t)s->chunks * (uint64_t)lac_few_chunk_bytes(s), bytes = (uint64_t)s->tiles * stride;
+    int threads = lac_parallel_threads_for(0, s->tiles, weight->geometry.n * weight->geometry.k);
+    tiling t = {weight, s, lac_row_rooms_make(weight, threads), lac_allocate_zeroed(bytes), stride};
     lac_status status = LAC_STATUS_OK;
-    if (row.values && row.columns && units && parts) {
-        for (int64_t i = 0; i < s->tiles * LAC_FEW_ROWS; ++i) {
-            row.count = 0;
-            if (i < weight->geometry.n) lac_weight_decode_row(weight, i, NULL, units, &row);
-            fill_row(s, weight->dtype, &row, i, parts + (uint64_t)(i / LAC_FEW_ROWS) * stride);
-        }
-        *out = parts;
+    if (t.rooms && t.parts) {
+        lac_parallel_for_each(s->tiles, threads, fill_tile, &t);
+        *out = t.parts;
     } else {
         status = lac_fail_memory("parts of the weight", bytes);
-        lac_release(parts);
+        lac_release(t.parts);
     }
-    lac_release(row.values);
-    lac_release(row.columns);
-    lac_release(units);
+    lac_release(t.rooms);
     return status;
 }

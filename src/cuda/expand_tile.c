@@ -6,6 +6,7 @@
 
 #include "core/dtype.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "format/row.h"
 
@@ -24,12 +25,12 @@ int lac_expand_bit_at(int row, int input, int *bit)
     return input / LAC_EXPAND_SPAN * LAC_EXPAND_OUTPUTS + row;
 }
 
-typedef struct tiler {
+typedef struct tiling {
     const lac_weight *weight;
     const lac_expand_shape *shape;
-    uint32_t *units;
-    lac_weight_row row;
-} tiler;
+    lac_row_room *rooms; /* [threads] */
+    lac_expand_tiled *out;
+} tiling;
 
 static uint16_t bits_of(const lac_weight *w, float value)
 {
@@ -48,64 +49,61 @@ static int count_before(const lac_weight_row *row, int64_t i, int64_t end)
 
 /* The pieces of a row are `stride` bytes apart, from `first` on; `row` is its number within a piece. A run fills its places
  * from the first one on; for the ring its second half does so up to the last one. */
-static void fill_row(const tiler *t, int row, uint8_t *first, int64_t stride)
+static void fill_row(const tiling *t, const lac_weight_row *kept, int row, uint8_t *first, int64_t stride)
 {
     const lac_expand_shape *s = t->shape;
-    for (int64_t i = 0; i < t->row.count;) {
-        int64_t begin = t->row.columns[i] / s->run * s->run;
-        int front = count_before(&t->row, i, begin + s->run / 2), all = count_before(&t->row, i, begin + s->run);
+    for (int64_t i = 0; i < kept->count;) {
+        int64_t begin = kept->columns[i] / s->run * s->run;
+        int front = count_before(kept, i, begin + s->run / 2), all = count_before(kept, i, begin + s->run);
         uint8_t *piece = first + begin / LAC_EXPAND_INPUTS * stride;
         int start = (int)(begin % LAC_EXPAND_SPAN) / s->run * s->per;
         for (int j = 0; j < all; ++j, ++i) {
             int bit, place = start + (j < front || s->team == 0 ? j : s->per - all + j);
-            int thread = lac_expand_bit_at(row, (int)(t->row.columns[i] % LAC_EXPAND_INPUTS), &bit);
-            put(piece, lac_expand_word_at(s->words, thread, place / 2) + place % 2 * 2, bits_of(t->weight, t->row.values[i]));
+            int thread = lac_expand_bit_at(row, (int)(kept->columns[i] % LAC_EXPAND_INPUTS), &bit);
+            put(piece, lac_expand_word_at(s->words, thread, place / 2) + place % 2 * 2, bits_of(t->weight, kept->values[i]));
             piece[lac_expand_word_at(s->words, thread, s->words - 1) + bit / 8] |= (uint8_t)(1 << bit % 8);
         }
     }
 }
 
-static void fill(tiler *t, lac_expand_tiled *out)
+/* Rows of a tile have bits in the same bytes: a tile is one thread's. */
+static void fill_tile(void *opaque, int thread, int64_t tile)
 {
+    const tiling *t = opaque;
     const lac_expand_shape *s = t->shape;
     const uint32_t *row_perm = t->weight->part[LAC_PART_ROW_PERM].data;
+    lac_row_room *room = &t->rooms[thread];
     int64_t stride = (int64_t)lac_expand_pieces(s) * lac_expand_piece(s);
-    for (int64_t tile = 0; tile < s->output_tiles; ++tile) {
-        out->range[2 * tile] = (int32_t)(tile * s->steps);
-        out->range[2 * tile + 1] = (int32_t)((tile + 1) * s->steps);
-    }
-    for (int64_t i = 0; i < s->output_tiles * s->tile_outputs; ++i) {
+    uint8_t *pieces = t->out->pieces + tile * s->steps * stride;
+    t->out->range[2 * tile] = (int32_t)(tile * s->steps);
+    t->out->range[2 * tile + 1] = (int32_t)((tile + 1) * s->steps);
+    for (int within = 0; within < s->tile_outputs; ++within) {
+        int64_t i = tile * s->tile_outputs + within;
         bool real = i < t->weight->geometry.n;
-        out->output[i] = !real ? -1 : row_perm ? (int32_t)row_perm[i] : (int32_t)i;
-        t->row.count = 0;
-        if (real) lac_weight_decode_row(t->weight, i, NULL, t->units, &t->row);
-        int64_t within = i % s->tile_outputs;
-        uint8_t *first =
-            out->pieces + i / s->tile_outputs * s->steps * stride + within / LAC_EXPAND_OUTPUTS * lac_expand_piece(s);
-        fill_row(t, (int)(within % LAC_EXPAND_OUTPUTS), first, stride);
+        t->out->output[i] = !real ? -1 : row_perm ? (int32_t)row_perm[i] : (int32_t)i;
+        if (!real) continue;
+        lac_weight_decode_row(t->weight, i, NULL, room->units, &room->row);
+        fill_row(t, &room->row, within % LAC_EXPAND_OUTPUTS, pieces + within / LAC_EXPAND_OUTPUTS * lac_expand_piece(s),
+                 stride);
     }
 }
 
 lac_status lac_expand_tile(const lac_weight *weight, const lac_expand_shape *shape, lac_expand_tiled *out)
 {
     const lac_expand_shape *s = shape;
-    uint64_t capacity = (uint64_t)lac_weight_row_capacity(weight), tiles = (uint64_t)s->output_tiles;
+    uint64_t tiles = (uint64_t)s->output_tiles;
     uint64_t bytes = tiles * (uint64_t)s->steps * (uint64_t)lac_expand_pieces(s) * (uint64_t)lac_expand_piece(s);
-    tiler t = {.weight = weight, .shape = shape};
+    int threads = lac_parallel_threads_for(0, s->output_tiles, weight->geometry.n * weight->geometry.k);
+    tiling t = {weight, shape, lac_row_rooms_make(weight, threads), out};
     lac_status status = LAC_STATUS_OK;
-    t.units = lac_allocate((uint64_t)weight->geometry.selected * sizeof *t.units);
-    t.row.values = lac_allocate(capacity * sizeof *t.row.values);
-    t.row.columns = lac_allocate(capacity * sizeof *t.row.columns);
     out->pieces = lac_allocate_zeroed(bytes);
     out->range = lac_allocate(tiles * 2 * sizeof *out->range);
     out->output = lac_allocate(tiles * (uint64_t)s->tile_outputs * sizeof *out->output);
-    if (t.units && t.row.values && t.row.columns && out->pieces && out->range && out->output)
-        fill(&t, out);
+    if (t.rooms && out->pieces && out->range && out->output)
+        lac_parallel_for_each(s->output_tiles, threads, fill_tile, &t);
     else
         status = lac_fail_memory("pieces of the weight", bytes);
-    lac_release(t.units);
-    lac_release(t.row.values);
-    lac_release(t.row.columns);
+    lac_release(t.rooms);
     if (status) lac_expand_tiled_release(out);
     return status;
 }

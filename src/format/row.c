@@ -3,6 +3,7 @@
 #include "format/row.h"
 
 #include "core/dtype.h"
+#include "core/memory.h"
 #include "format/index.h"
 
 int64_t lac_weight_row_capacity(const lac_weight *weight) { return weight->geometry.selected * weight->geometry.unit_k; }
@@ -50,4 +51,21 @@ void lac_weight_decode_row(const lac_weight *weight, int64_t stored, const lac_w
     }
     int64_t first = lac_weight_first_value(weight, group) + row_in_group;
     lac_load_run_f32(weight->part[LAC_PART_VALUES].data, weight->dtype, first, rows, row->count, row->values);
+}
+
+lac_row_room *lac_row_rooms_make(const lac_weight *weight, int threads)
+{
+    enum { LINE = 64 }; /* threads share none */
+    uint64_t capacity = (uint64_t)lac_weight_row_capacity(weight), selected = (uint64_t)weight->geometry.selected;
+    uint64_t each = (2 * capacity + selected) * sizeof(uint32_t) / LINE * LINE + LINE;
+    uint64_t heads = (uint64_t)threads * sizeof(lac_row_room) / LINE * LINE + LINE;
+    char *block = lac_allocate(heads + (uint64_t)threads * each);
+    if (!block) return NULL;
+    lac_row_room *rooms = (void *)block;
+    for (int i = 0; i < threads; ++i) {
+        char *own = block + heads + (uint64_t)i * each;
+        rooms[i].row = (lac_weight_row){(void *)own, (void *)(own + capacity * sizeof(float)), 0};
+        rooms[i].units = (void *)(own + 2 * capacity * sizeof(float));
+    }
+    return rooms;
 }

@@ -18,4 +18,11 @@ int64_t lac_weight_row_capacity(const lac_weight *weight);
 void lac_weight_decode_row(const lac_weight *weight, int64_t stored, const lac_weight_row *neighbour, uint32_t *units,
                            lac_weight_row *row);
 
+/* Room to decode rows into, for each of some threads; NULL without memory. lac_release gives all of it back. */
+typedef struct lac_row_room {
+    lac_weight_row row;
+    uint32_t *units;
+} lac_row_room;
+lac_row_room *lac_row_rooms_make(const lac_weight *weight, int threads);
+
 #endif
