@@ -21,7 +21,7 @@ static long (*fake_live)(void), (*fake_calls)(void), (*fake_lt_live)(void), (*fa
 static void (*fake_fail_at)(long number, int result), (*fake_set_most_bytes)(size_t bytes),
     (*fake_advance)(double milliseconds),
     (*fake_lt_set_times)(double (*takes)(int number, int left, int right), void (*advance)(double milliseconds)),
-    (*fake_set_launch_time)(double milliseconds);
+    (*fake_set_launch_time)(double milliseconds), (*fake_lt_set_answers)(int count);
 
 static int load_fakes(void **state)
 {
@@ -36,6 +36,7 @@ static int load_fakes(void **state)
     fake_find(cuda, "fake_advance", &fake_advance);
     fake_find(cuda, "fake_set_launch_time", &fake_set_launch_time);
     fake_find(lt, "fake_lt_live", &fake_lt_live);
+    fake_find(lt, "fake_lt_set_answers", &fake_lt_set_answers);
     fake_find(lt, "fake_lt_set_times", &fake_lt_set_times);
     return 0;
 }
@@ -56,7 +57,7 @@ static void take_time(double launch_microseconds)
 /* ---- plans */
 
 typedef struct made {
-    char kernel[64];
+    char kernel[64], note[64];
     lac_plan_info info;
     long launches; /* that making the plan took */
 } made;
@@ -90,6 +91,7 @@ static lac_status try_plan_of(lac_device *device, const lac_weight *weight, int6
     out->launches = fake_launches() - before;
     if (!status) status = lac_plan_get_info(plan, &out->info);
     if (!status) snprintf(out->kernel, sizeof out->kernel, "%s", out->info.kernel);
+    if (!status) snprintf(out->note, sizeof out->note, "%.60s", out->info.note);
     lac_plan_free(plan);
     return status;
 }
@@ -182,6 +184,14 @@ static void dense_is_timed_though_it_is_not_close(void **state)
     assert_true(far.info.predicted_seconds < 1.5 * near.info.predicted_seconds);
     assert_ok(try_plan_of(device, weight, 64, (lac_plan_options){0}, &timed));
     assert_true(timed.info.is_dense && timed.info.rivals > 0);
+    /* Without the library there is no such rival, and nothing to regret: it is not the one that the model would have picked. */
+    made without = {0};
+    fake_lt_set_answers(0);
+    lac_status status = try_plan_of(device, weight, 64, (lac_plan_options){.has_bias = 1}, &without);
+    fake_lt_set_answers(3);
+    assert_ok(status);
+    assert_true(!without.info.is_dense && without.info.rivals < timed.info.rivals);
+    assert_string_equal(without.note, "");
     lac_weight_free(weight);
     lac_device_close(device);
 }

@@ -83,14 +83,14 @@ static int list_candidates(lac_problem *problem, candidate list[MOST_CANDIDATES]
     return count;
 }
 
-/* Whether the machine has what the kernel needs. Where it has not, the plan says so: it would have been the faster one. */
-static lac_status ask_available(lac_plan *plan, const lac_kernel *kernel, bool *available)
+/* Whether the machine has what the kernel needs. Where it has not, and it would be the cheapest, the plan says so. */
+static lac_status ask_available(lac_plan *plan, const lac_kernel *kernel, bool cheapest, bool *available)
 {
     plan->problem.kernel = kernel;
     lac_status status = kernel->available ? kernel->available(&plan->problem) : LAC_STATUS_OK;
     *available = !status;
     if (status != LAC_STATUS_UNSUPPORTED) return status;
-    snprintf(plan->note, sizeof plan->note, "%s is not offered: %.200s", kernel->info.name, lac_last_error());
+    if (cheapest) snprintf(plan->note, sizeof plan->note, "%s is not offered: %.200s", kernel->info.name, lac_last_error());
     return LAC_STATUS_OK;
 }
 
@@ -100,7 +100,7 @@ static bool is_close(const candidate *list, int i, double share) { return list[i
 static lac_status keep(lac_plan *plan, candidate *list, int i, int *kept)
 {
     bool available;
-    lac_status status = ask_available(plan, list[i].kernel, &available);
+    lac_status status = ask_available(plan, list[i].kernel, *kept == 0, &available);
     if (status) return status;
     if (available)
         list[(*kept)++] = list[i];
