@@ -196,6 +196,29 @@ static void dense_is_timed_though_it_is_not_close(void **state)
     lac_device_close(device);
 }
 
+/* A race needs X and Y of its own, which nobody expects to take gigabytes. */
+static void large_products_are_not_raced(void **state)
+{
+    (void)state;
+    lac_device *device = NULL;
+    lac_weight *weight = make_weight();
+    made predicted = {0};
+    lac_plan_options options = {.predict_only = 1};
+    assert_ok(lac_device_open("cuda:0", &device));
+    assert_ok(try_plan_of(device, weight, M, options, &predicted));
+    assert_true(predicted.info.rivals > 0);
+    int rivals[2];
+    for (int i = 0; i < 2; i++) {
+        int64_t m = (INT64_C(1) << 31) / ((N + K) * 2) + i; /* two gigabytes, and a token more */
+        assert_ok(try_plan_of(device, weight, m, options, &predicted));
+        rivals[i] = predicted.info.rivals;
+    }
+    assert_true(rivals[0] > 0);
+    assert_int_equal(rivals[1], 0);
+    lac_weight_free(weight);
+    lac_device_close(device);
+}
+
 /* Measuring times all that apply, each time. */
 static void measuring_takes_the_quickest(void **state)
 {
@@ -416,6 +439,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_quicker_one_is_taken_and_remembered),
         cmocka_unit_test(dense_is_timed_though_it_is_not_close),
+        cmocka_unit_test(large_products_are_not_raced),
         cmocka_unit_test(measuring_takes_the_quickest),
         cmocka_unit_test(ties_go_to_the_model_s_pick),
         cmocka_unit_test(a_process_remembers_without_a_disk),

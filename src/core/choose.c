@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/kernel.h"
 #include "core/status.h"
 #include "format/weight.h"
@@ -15,6 +16,9 @@ static const double SAFE = 1.5;   /* the same for dense: that a plan is never sl
 /* Who takes the cheaper one's place needs less than this of its time, and a sparse one so many seconds less: races of short works have
  * erred by that. Not so dense: never to be slower than that is the promise. */
 static const double QUICKER = 0.99, SURE = 1e-6;
+
+/* Of X and Y, which a race makes for itself: where they are more, nobody expects a plan to make them. */
+static const double MOST_OPERAND_BYTES = 2147483648.0;
 
 typedef struct candidate {
     const lac_kernel *kernel;
@@ -250,13 +254,24 @@ static lac_status fail_without(const lac_problem *problem)
                     (int)problem->options.precision);
 }
 
+/* Whether plans for the problem may time what the model is not sure of. */
+static bool may_race(const lac_problem *problem)
+{
+    const lac_plan_options *o = &problem->options;
+    double x = (double)problem->weight->k_in * (double)lac_dtype_size(o->x_dtype),
+           y = (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
+    return problem->device->ops->recall && !o->no_timing && problem->m > 0 &&
+           (double)problem->m * (x + y) <= MOST_OPERAND_BYTES;
+}
+
 static lac_status choose_best(lac_plan *plan)
 {
     lac_problem *problem = &plan->problem;
     candidate list[MOST_CANDIDATES];
     int rivals, count = plan->info.candidates = list_candidates(problem, list);
-    bool complete, remembers = problem->device->ops->recall && !problem->options.no_timing && problem->m > 0;
-    lac_status status = keep_rivals(plan, list, count, problem->options.measure ? count : remembers ? MOST_RIVALS : 1, &rivals);
+    int most = problem->options.measure ? count : may_race(problem) ? MOST_RIVALS : 1;
+    bool complete;
+    lac_status status = keep_rivals(plan, list, count, most, &rivals);
     if (status) return status;
     if (!rivals) return fail_without(problem);
     plan->info.rivals = rivals - 1;
