@@ -36,8 +36,9 @@ static const double OVERLAP_A_STAGE = 0.02, ONE_STAGE = 0.8;
 /* From the moment when a stage of a gathering block is free to the end of its next products, if no other block asks for any, and of
  * the rate of L2 what all of them get; a stage of boxes, at least. */
 static const double TRIP_SECONDS = 1.3e-6, TRIP_RATE = 2.5, BOX_SECONDS = 0.55e-6;
-/* The streaming kernel: a tile's epilogue, which no copy hides and parts that meet share, the first stages of a block, every part beyond the second of those that
- * meet with 128 tokens, what 128 more tokens cost them, and a stage of packed weights, whatever else there is to do. */
+/* The streaming kernel: a tile's epilogue, which no copy hides and parts that meet share, the first stages of a block, every part
+ * beyond the second of those that meet with 128 tokens, what 128 more tokens cost them, and a stage of packed weights, whatever else
+ * there is to do. */
 static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, PART_SECONDS = 2.0e-6, WIDE_SECONDS = 1.0e-6,
                     UNPACK_SECONDS = 0.21e-6;
 /* The gathering kernel's parts that meet. */
@@ -57,8 +58,8 @@ static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.4, MEET_EFFICIEN
 /* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
 static const double JOINED_SHARE = 0.74;
 
-/* And where they are joined in fours: a tile of 128 x 256, and those of half its size or less. Of the time in which the first writes rows of Y in
- * another order, what no products hide. */
+/* And where they are joined in fours: a tile of 128 x 256, and those of half its size or less. Of the time in which the first writes
+ * rows of Y in another order, what no products hide. */
 static const double WIDE_FOURS_SHARE = 1.06, FEW_FOURS_SHARE = 0.96, SCATTERED_SHARE = 0.8;
 
 /* The clock falls under long work: by so much at most. */
