@@ -53,17 +53,28 @@ static struct {
 
 /* ---- what tests ask and say */
 
-long fake_lt_live(void) { return fake.handles; }
-long fake_lt_calls(void) { return fake.calls; }
-long fake_lt_products(void) { return fake.products; }
+/* Counters are asked for while other threads call the library; what is set, is set before there are any. */
+static long told(const long *counter)
+{
+    pthread_mutex_lock(&lock);
+    long value = *counter;
+    pthread_mutex_unlock(&lock);
+    return value;
+}
+
+long fake_lt_live(void) { return told(&fake.handles); }
+long fake_lt_calls(void) { return told(&fake.calls); }
+long fake_lt_products(void) { return told(&fake.products); }
 /* Its number among the answers, plus 100 when it was for operands without alignment. */
-long fake_lt_last_algorithm(void) { return fake.last_algorithm; }
+long fake_lt_last_algorithm(void) { return told(&fake.last_algorithm); }
 /* The number-th call from now returns `result`; 0: none. */
 void fake_lt_fail_at(long number, int result)
 {
+    pthread_mutex_lock(&lock);
     fake.calls = 0;
     fake.fail_at = number;
     fake.fail_with = result;
+    pthread_mutex_unlock(&lock);
 }
 void fake_lt_set_answers(int count) { fake.answers = count; }
 /* Algorithms for aligned operands then take none. */

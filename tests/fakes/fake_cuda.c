@@ -31,15 +31,29 @@ static __thread int depth;
 
 /* ---- what tests ask and say */
 
-long fake_live(void) { return fake.contexts + fake.modules + fake.streams + fake.events + fake.blocks; }
-long fake_calls(void) { return fake.calls; }
-long fake_launches(void) { return fake.launches; }
+/* Counters are asked for while other threads call the driver; what is set, is set before there are any. */
+static long told(const long *counter)
+{
+    pthread_mutex_lock(&lock);
+    long value = *counter;
+    pthread_mutex_unlock(&lock);
+    return value;
+}
+
+long fake_live(void)
+{
+    return told(&fake.contexts) + told(&fake.modules) + told(&fake.streams) + told(&fake.events) + told(&fake.blocks);
+}
+long fake_calls(void) { return told(&fake.calls); }
+long fake_launches(void) { return told(&fake.launches); }
 /* The number-th call from now, among those that can fail, returns `result`; 0: none. */
 void fake_fail_at(long number, int result)
 {
+    pthread_mutex_lock(&lock);
     fake.calls = 0;
     fake.fail_at = number;
     fake.fail_with = result;
+    pthread_mutex_unlock(&lock);
 }
 /* So many images are refused before one is taken. */
 void fake_refuse_images(int count) { fake.bad_images = count; }
@@ -222,7 +236,10 @@ int cuModuleLoadData(void **module, const void *image)
 {
     IN_CONTEXT;
     if (memcmp(image, "FAKECUBIN", 9) != 0) return INVALID_IMAGE;
-    if (fake.bad_images > 0 && fake.bad_images--) return INVALID_IMAGE;
+    pthread_mutex_lock(&lock);
+    int refused = fake.bad_images > 0 && fake.bad_images--;
+    pthread_mutex_unlock(&lock);
+    if (refused) return INVALID_IMAGE;
     count(&fake.modules, 1);
     *module = malloc(1);
     return OK;
