@@ -182,8 +182,8 @@ static lac_status time_rivals(lac_plan *plan, const candidate *rivals, int count
     return problem->options.measure ? status : LAC_STATUS_OK;
 }
 
-/* Everything that the times depend on but the device, whose own affair that is. The model's own times are in it: a kernel that is
- * cut otherwise costs otherwise. */
+/* Everything that the times depend on but the device, whose own affair that is; a line for each rival. The model's own times are in it:
+ * a kernel that is cut otherwise costs otherwise. */
 static void write_key(const lac_problem *problem, const candidate *rivals, int count, char key[KEY_SIZE])
 {
     const lac_plan_options *o = &problem->options;
@@ -198,7 +198,8 @@ static void write_key(const lac_problem *problem, const candidate *rivals, int c
                  w->part[LAC_PART_COL_PERM].data != NULL, (int)o->x_dtype, (int)o->x_layout, (int)o->y_dtype, (int)o->y_layout,
                  o->has_bias, (int)o->bias_dtype, o->has_residual, (int)o->c_dtype, (int)o->activation, (int)o->precision);
     for (int i = 0; i < count && used < KEY_SIZE; ++i)
-        used += snprintf(key + used, KEY_SIZE - (size_t)used, "%s %.3g\n", rivals[i].kernel->info.name, rivals[i].seconds);
+        used +=
+            snprintf(key + used, KEY_SIZE - (size_t)used, "rival %s %.3g\n", rivals[i].kernel->info.name, rivals[i].seconds);
 }
 
 static const lac_kernel *find_rival(const candidate *rivals, int count, const lac_timed_pick *pick)

@@ -48,8 +48,9 @@ struct lac_device_ops {
     lac_status (*synchronize)(const lac_device *device);
     /* Seconds of each work on the device, run in turns, its caches cold; NULL: the host's clock. */
     lac_status (*race)(const lac_device *device, const lac_work *works, int count, double *seconds);
-    /* What was remembered under `key`, in the process or on disk; NOT_FOUND, without a message, where nothing was. Remembering it
-     * where somebody else was quicker brings theirs back. Both NULL: the device remembers nothing. */
+    /* What was remembered under `key`, in the process or on disk; NOT_FOUND, without a message, where nothing was, or a
+     * kernel for which `key` has no line that begins "rival NAME ". Remembering it where somebody else was quicker brings theirs
+     * back. Both NULL: the device remembers nothing. */
     lac_status (*recall)(const lac_device *device, const char *key, lac_timed_pick *out);
     lac_status (*remember)(const lac_device *device, const char *key, lac_timed_pick *pick);
     /* The index-th thing that it looks for on the machine; NULL: none. */

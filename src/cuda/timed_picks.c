@@ -25,13 +25,17 @@ static int library_version(void)
     return library ? (int)library->version : 1;
 }
 
-static bool is_sound(const lac_timed_pick *pick)
+/* Whether the pick is one of the kernels that the problem names. */
+static bool is_sound(const char *problem, const lac_timed_pick *pick)
 {
-    return memchr(pick->kernel, '\0', sizeof pick->kernel) && isfinite(pick->seconds) && pick->seconds >= 0.0;
+    char line[LAC_KERNEL_NAME_SIZE + 8];
+    if (!memchr(pick->kernel, '\0', sizeof pick->kernel) || !isfinite(pick->seconds) || pick->seconds < 0.0) return false;
+    snprintf(line, sizeof line, "\nrival %s ", pick->kernel);
+    return strstr(problem, line) != NULL;
 }
 
 /* Under notes_lock. */
-static lac_status find_pick(lac_cuda_programs *programs, const char *key, lac_timed_pick *out)
+static lac_status find_pick(lac_cuda_programs *programs, const char *problem, const char *key, lac_timed_pick *out)
 {
     const lac_timed_pick *known = lac_note_find(programs, key);
     if (known) {
@@ -41,7 +45,7 @@ static lac_status find_pick(lac_cuda_programs *programs, const char *key, lac_ti
     lac_timed_pick stored;
     lac_status status = lac_note_load(key, library_version(), &stored, sizeof stored);
     if (status) return status;
-    if (!is_sound(&stored)) return LAC_STATUS_NOT_FOUND;
+    if (!is_sound(problem, &stored)) return LAC_STATUS_NOT_FOUND;
     *out = stored;
     return lac_note_add(programs, key, &stored, sizeof stored);
 }
@@ -53,7 +57,7 @@ lac_status lac_cuda_recall(const lac_device *device, const char *problem, lac_ti
     if (!programs) return LAC_STATUS_NOT_FOUND; /* there is no GPU behind it */
     write_key(device, problem, key);
     pthread_mutex_lock(&programs->notes_lock);
-    lac_status status = find_pick(programs, key, out);
+    lac_status status = find_pick(programs, problem, key, out);
     pthread_mutex_unlock(&programs->notes_lock);
     return status;
 }
@@ -64,7 +68,7 @@ lac_status lac_cuda_remember(const lac_device *device, const char *problem, lac_
     char key[LAC_NOTE_KEY_SIZE];
     write_key(device, problem, key);
     pthread_mutex_lock(&programs->notes_lock);
-    lac_status status = find_pick(programs, key, pick); /* others may have been quicker: one pick for all */
+    lac_status status = find_pick(programs, problem, key, pick); /* others may have been quicker: one pick for all */
     if (status == LAC_STATUS_NOT_FOUND) {
         lac_note_store(key, library_version(), pick, sizeof *pick);
         status = lac_note_add(programs, key, pick, sizeof *pick);
