@@ -83,14 +83,50 @@ static inline uint32_t packed_entry(const uint8_t *from, int64_t bytes, int bits
     return (value >> (bit & 7)) & ((1u << bits) - 1);
 }
 
+/* Bits from number `bit` on, at least 57 of them; 8 bytes are read. */
+static inline uint64_t bits_at(const uint8_t *from, int64_t bit)
+{
+    uint64_t word;
+    memcpy(&word, from + (bit >> 3), sizeof word);
+    return word >> (bit & 7);
+}
+
+/* Groups whose bits fit one word are read by one load each, as long as 8 bytes are left; returns how many. */
+static int64_t decode_packed_groups(const lac_geometry *geometry, const uint8_t *from, int64_t bytes, uint32_t *units)
+{
+    const int bits = geometry->index_bits, count = geometry->group_n;
+    const int64_t m = geometry->group_m, whole = geometry->units / m, width = (int64_t)count * bits;
+    const uint32_t mask = (1u << bits) - 1;
+    if (width > 57) return 0;
+    int64_t q = 0;
+    for (; q < whole && (q * width >> 3) + 8 <= bytes; ++q) {
+        uint64_t entries = bits_at(from, q * width);
+        for (int i = 0; i < count; ++i, entries >>= bits) *units++ = (uint32_t)(q * m) + ((uint32_t)entries & mask);
+    }
+    return q;
+}
+
 static void decode_packed(const lac_geometry *geometry, const uint8_t *from, uint32_t *units)
 {
     int64_t bytes = lac_index_group_bytes(geometry, LAC_INDEX_ENCODING_PACKED);
-    for (int64_t q = 0, e = 0; q < geometry->groups; q++) {
+    int64_t q = decode_packed_groups(geometry, from, bytes, units);
+    for (int64_t e = q * geometry->group_n; q < geometry->groups; q++) {
         uint32_t base = (uint32_t)(q * geometry->group_m);
         for (int64_t end = e + group_keeps(geometry, q); e < end; e++) {
             units[e] = base + packed_entry(from, bytes, geometry->index_bits, e);
         }
+    }
+}
+
+/* By words, then by bytes. */
+static void decode_bitmask(const lac_geometry *geometry, const uint8_t *from, uint32_t *units)
+{
+    int64_t bytes = lac_index_group_bytes(geometry, LAC_INDEX_ENCODING_BITMASK), i = 0;
+    for (; i + 8 <= bytes; i += 8) {
+        for (uint64_t rest = bits_at(from, i * 8); rest; rest &= rest - 1) *units++ = (uint32_t)(i * 8 + __builtin_ctzll(rest));
+    }
+    for (; i < bytes; i++) {
+        for (unsigned rest = from[i]; rest; rest &= rest - 1) *units++ = (uint32_t)(i * 8 + __builtin_ctz(rest));
     }
 }
 
@@ -109,10 +145,7 @@ void lac_index_decode(const lac_geometry *geometry, lac_index_encoding encoding,
     if (encoding == LAC_INDEX_ENCODING_PACKED) {
         decode_packed(geometry, from, units);
     } else if (encoding == LAC_INDEX_ENCODING_BITMASK) {
-        int64_t bytes = lac_index_group_bytes(geometry, encoding), e = 0;
-        for (int64_t i = 0; i < bytes; i++) {
-            for (unsigned rest = from[i]; rest; rest &= rest - 1) units[e++] = (uint32_t)(i * 8 + __builtin_ctz(rest));
-        }
+        decode_bitmask(geometry, from, units);
     } else {
         for (int64_t u = 0; u < geometry->units; u++) units[u] = (uint32_t)u;
     }
