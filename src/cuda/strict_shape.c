@@ -39,7 +39,13 @@ static const tile TILES[] = {
     {1, 8, 4, 8, 1, 1},
 };
 
-enum { SHORTEST_VECTOR = 4, MOST_ROWS = 128, MOST_SLOTS = 32, MOST_SLICES = 4, GROUP_M = 16 };
+enum {
+    SHORTEST_VECTOR = LAC_STRICT_JOINED,
+    MOST_ROWS = 128,
+    MOST_SLOTS = LAC_STRICT_MOST_SLOTS,
+    MOST_SLICES = 4,
+    GROUP_M = 16
+};
 
 bool lac_strict_transposes(const lac_problem *problem)
 {

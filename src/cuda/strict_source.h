@@ -6,16 +6,25 @@
 #include "cuda/strict_tile.h"
 #include "format/weight.h"
 
+/* A vector's row group, its first row in that, and how many rows it really has. */
+typedef struct lac_strict_place {
+    int64_t group, row;
+    int rows;
+} lac_strict_place;
+
 typedef struct lac_strict_rows {
     lac_strict_source source;
     uint32_t *outputs; /* [vectors * list_n] the output of each row, UINT32_MAX for padding */
     const lac_weight *weight;
     const lac_strict_facts *facts;
     int list_n;
-    const int64_t *row_first;    /* joined: [row groups + 1] where each one's own columns begin ... */
-    const uint32_t *row_columns; /* ... here, ascending                                              */
-    float *dense;                /* [n][k_in] of the dense kernel, else NULL */
-    void *storage, *row_storage;
+    lac_strict_place *places; /* [vectors]                                                          */
+    lac_strict_list *lists;   /* [vectors]                                                          */
+    uint32_t *columns;        /* [row groups][stride] each one's list                               */
+    uint8_t *keepers;         /* joined: [row groups][stride] bit i: row i keeps the column, else NULL */
+    uint64_t stride;
+    float *dense; /* [n][k_in] of the dense kernel, else NULL */
+    void *storage;
 } lac_strict_rows;
 
 /* `facts` must outlive it. With `dense` every column is kept, in the order of X. */

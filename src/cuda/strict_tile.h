@@ -33,20 +33,34 @@ static inline unsigned lac_strict_stage_bytes(const lac_strict_shape *s)
     return (unsigned)(s->rows * lac_strict_block_m(s)) * 4 + lac_strict_record_bytes(s);
 }
 
-/* Where vectors of outputs come from: number `vector` of them keeps columns[first[vector]] to columns[first[vector + 1]],
- * ascending, and `values` writes the weights of its kept column `slot` to out[list_n]. */
+/* Outputs of the shortest vectors that a tile has, which is what rows are joined to, and of the longest; slots of a step. */
+enum { LAC_STRICT_JOINED = 4, LAC_STRICT_MOST_LIST_N = 32, LAC_STRICT_MOST_SLOTS = 32 };
+
+/* The columns that a vector keeps; vectors of a row group share them. */
+typedef struct lac_strict_list {
+    const uint32_t *columns; /* [count] ascending */
+    int64_t count;
+} lac_strict_list;
+
+/* How far the weights of a vector have been read. Starts as zeros. */
+typedef struct lac_strict_cursor {
+    int64_t slot;                     /* the next of its kept columns                               */
+    int64_t given[LAC_STRICT_JOINED]; /* joined: values that each of its rows has for those before it */
+} lac_strict_cursor;
+
+/* Where vectors of outputs come from. `values` reads the weights of the vector's next `count` columns, list_n each, into
+ * out[count][stride], where zeros stand, and moves the cursor behind them. */
 typedef struct lac_strict_source {
     int64_t vectors;
-    uint32_t k; /* columns; when not packed at least the shape's rows */
-    const int64_t *first;
-    const uint32_t *columns;
-    const uint32_t *input; /* [k] the row of X of a column, or NULL: the column itself */
-    void (*values)(const void *user, int64_t vector, int64_t slot, float *out);
+    uint32_t k;                   /* columns; when not packed at least the shape's rows */
+    const lac_strict_list *lists; /* [vectors]                                          */
+    const uint32_t *input;        /* [k] the row of X of a column, or NULL: the column itself */
+    void (*values)(const void *user, int64_t vector, int count, lac_strict_cursor *cursor, float *out, int64_t stride);
     const void *user;
 } lac_strict_source;
 
 /* Steps past a block's last one whose columns the kernel may read. */
-enum { LAC_STRICT_MOST_JOINED = 4, LAC_STRICT_MOST_STAGES = 5, LAC_STRICT_READ_AHEAD = LAC_STRICT_MOST_STAGES };
+enum { LAC_STRICT_MOST_STAGES = 5, LAC_STRICT_READ_AHEAD = LAC_STRICT_MOST_STAGES };
 
 typedef struct lac_strict_tiled {
     int64_t blocks, steps;
