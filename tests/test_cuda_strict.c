@@ -1,12 +1,13 @@
 /* test_cuda_strict.c - the records of cuda_f32_strict, read back on the CPU the way strict.cu reads them: every kept weight
  * stands once, in its row and at its input, and whatever else the kernel would multiply is zero. Random patterns, shapes and
- * values, on targets of which no GPU is needed. */
+ * values, on targets of which no GPU is needed. And that making them survives each allocation that fails. */
 #include "format_case.h"
 
 #include "cuda/runtime.h"
 #include "cuda/state.h"
 #include "cuda/strict_source.h"
 #include "format/weight.h"
+#include "support/allocator.h"
 
 enum { CASES = 500, SEED = 20261116, KINDS = 8 };
 
@@ -135,8 +136,66 @@ static void records_hold_the_weight(void **state)
     }
 }
 
+/* What prepare does with the weight; the outputs are only there when both calls succeed. */
+static lac_status tile_and_release(const lac_weight *w, const lac_strict_facts *facts, const lac_strict_shape *shape,
+                                   bool dense)
+{
+    lac_strict_rows rows;
+    lac_strict_tiled tiled;
+    lac_status status = lac_strict_rows_make(w, facts, lac_strict_list_n(shape), dense, &rows);
+    if (status) return status;
+    status = lac_strict_tile(&rows.source, shape, &tiled);
+    if (!status) lac_strict_tiled_release(&tiled);
+    lac_strict_rows_release(&rows);
+    return status;
+}
+
+static void every_allocation_fails_in_turn(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"2:4", "vw4:2:4", "64:2:8", "8:16"};
+    int joined = 0, packed = 0, direct = 0;
+    lac_device *target;
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; ++i) {
+        case_rng rng = {SEED};
+        test_case c = make_case_of(&rng, SEED, 0, parse(patterns[i]), 512, 512);
+        lac_weight *w = NULL;
+        ASSERT_OK(lac_weight_compress(&c.dense.view, c.mask, NULL, &w));
+        lac_problem problem = {.device = target, .weight = w, .m = 4096};
+        problem.options.x_dtype = problem.options.y_dtype = LAC_DTYPE_F32;
+        problem.options.x_layout = LAC_LAYOUT_FEATURE_MAJOR;
+        const bool dense = i == 3;
+        lac_strict_facts facts = lac_strict_facts_of(&problem, dense);
+        lac_strict_shape shape;
+        assert_true(lac_strict_choose(&problem, &facts, &shape, NULL));
+        facts = lac_strict_facts_for(&facts, &shape);
+        joined += facts.joined != 0;
+        packed += shape.packed;
+        direct += !shape.packed;
+        const int64_t live = test_allocator_live();
+        for (int64_t number = 1;; ++number) {
+            test_allocator_fail_at(number);
+            lac_status status = tile_and_release(w, &facts, &shape, dense);
+            const bool reached = test_allocator_failed();
+            test_allocator_fail_at(0);
+            assert_int_equal(test_allocator_live(), live);
+            assert_int_equal(status, reached ? LAC_STATUS_OUT_OF_MEMORY : LAC_STATUS_OK);
+            if (reached) continue;
+            assert_int_equal(number - 1, 5 + shape.packed + 2 * dense);
+            break;
+        }
+        lac_weight_free(w);
+        free_case(&c);
+    }
+    assert_true(joined && packed && direct);
+    lac_device_close(target);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(records_hold_the_weight)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(records_hold_the_weight),
+                                       cmocka_unit_test(every_allocation_fails_in_turn)};
+    test_allocator_install();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
