@@ -30,6 +30,9 @@ demo:
 	@$(CONFIGURE)
 	@$(COMPILE) --target demo
 
+# Tests run beside each other: threads of one that wait must not keep a core from another.
+test clang asan tsan neon: export OMP_WAIT_POLICY := passive
+
 test:
 	@scripts/setup.sh test $(BUILD)
 	@$(CONFIGURE)
