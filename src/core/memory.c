@@ -76,6 +76,15 @@ void *lac_grow(void *block, uint64_t old_bytes, uint64_t new_bytes)
     return larger;
 }
 
+void *lac_allocate_rooms(int count, uint64_t head_bytes, uint64_t room_bytes, lac_rooms *rooms)
+{
+    enum { LINE = 64 };
+    uint64_t heads = (uint64_t)count * head_bytes / LINE * LINE + LINE, each = room_bytes / LINE * LINE + LINE;
+    char *block = lac_allocate_zeroed(heads + (uint64_t)count * each);
+    if (block) *rooms = (lac_rooms){block + heads, each};
+    return block;
+}
+
 void lac_release(void *block)
 {
     if (!block) return;

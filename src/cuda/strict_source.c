@@ -241,14 +241,11 @@ static void list_group(void *state, int thread, int64_t group)
 /* Scratch for each thread; lac_release gives all of it back. */
 static scratch *make_scratch(const lac_geometry *g, int threads)
 {
-    enum { LINE = 64 }; /* threads share none */
-    const uint64_t heads = (uint64_t)threads * sizeof(scratch) / LINE * LINE + LINE;
-    const uint64_t units = (uint64_t)g->selected * sizeof(uint32_t), each = (units + (uint64_t)g->k) / LINE * LINE + LINE;
-    char *block = lac_allocate_zeroed(heads + (uint64_t)threads * each);
-    if (!block) return NULL;
-    scratch *own = (void *)block;
-    for (int i = 0; i < threads; ++i) {
-        char *at = block + heads + (uint64_t)i * each;
+    const uint64_t units = (uint64_t)g->selected * sizeof(uint32_t);
+    lac_rooms rooms;
+    scratch *own = lac_allocate_rooms(threads, sizeof *own, units + (uint64_t)g->k, &rooms);
+    for (int i = 0; own && i < threads; ++i) {
+        char *at = rooms.first + (uint64_t)i * rooms.each;
         own[i] = (scratch){.units = (void *)at, .marks = (void *)(at + units)};
     }
     return own;

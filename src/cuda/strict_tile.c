@@ -252,15 +252,11 @@ static void tile_block(void *state, int thread, int64_t block)
 /* Scratch for the packed path, one for each thread; lac_release gives all of it back. */
 static kept_columns *make_kept(uint32_t k, int threads)
 {
-    enum { LINE = 64 }; /* threads share none */
-    const uint64_t heads = (uint64_t)threads * sizeof(kept_columns) / LINE * LINE + LINE;
-    const uint64_t each = (uint64_t)k * sizeof(uint32_t) / LINE * LINE + LINE;
-    char *block = lac_allocate(heads + 2 * (uint64_t)threads * each);
-    if (!block) return NULL;
-    kept_columns *kept = (void *)block;
-    for (int i = 0; i < threads; ++i) {
-        char *own = block + heads + 2 * (uint64_t)i * each;
-        kept[i] = (kept_columns){.column = (void *)own, .number = (void *)(own + each)};
+    lac_rooms rooms;
+    kept_columns *kept = lac_allocate_rooms(threads, sizeof *kept, 2 * (uint64_t)k * sizeof(uint32_t), &rooms);
+    for (int i = 0; kept && i < threads; ++i) {
+        uint32_t *own = (void *)(rooms.first + (uint64_t)i * rooms.each);
+        kept[i] = (kept_columns){.column = own, .number = own + k};
     }
     return kept;
 }

@@ -55,15 +55,12 @@ void lac_weight_decode_row(const lac_weight *weight, int64_t stored, const lac_w
 
 lac_row_room *lac_row_rooms_make(const lac_weight *weight, int threads)
 {
-    enum { LINE = 64 }; /* threads share none */
     uint64_t capacity = (uint64_t)lac_weight_row_capacity(weight), selected = (uint64_t)weight->geometry.selected;
-    uint64_t each = (2 * capacity + selected) * sizeof(uint32_t) / LINE * LINE + LINE;
-    uint64_t heads = (uint64_t)threads * sizeof(lac_row_room) / LINE * LINE + LINE;
-    char *block = lac_allocate(heads + (uint64_t)threads * each);
-    if (!block) return NULL;
-    lac_row_room *rooms = (void *)block;
+    lac_rooms of;
+    lac_row_room *rooms = lac_allocate_rooms(threads, sizeof *rooms, (2 * capacity + selected) * sizeof(uint32_t), &of);
+    if (!rooms) return NULL;
     for (int i = 0; i < threads; ++i) {
-        char *own = block + heads + (uint64_t)i * each;
+        char *own = of.first + (uint64_t)i * of.each;
         rooms[i].row = (lac_weight_row){(void *)own, (void *)(own + capacity * sizeof(float)), 0};
         rooms[i].units = (void *)(own + 2 * capacity * sizeof(float));
     }
