@@ -103,6 +103,8 @@ struct lac_kernel {
     /* What cannot be known from the problem alone, asked of a kernel that would be picked: UNSUPPORTED, with the reason, when
      * something that it needs is not on this machine, and the next best is taken. NULL: nothing is needed. */
     lac_status (*available)(const lac_problem *problem);
+    /* The kernel that does the products for one that only prepares and finishes; NULL: it does them itself. */
+    const lac_kernel *(*inner)(const lac_problem *problem);
     size_t (*workspace)(const lac_problem *problem);                 /* NULL: none          */
     size_t (*workspace_of)(const void *state);                       /* what a prepared one needs; NULL: as workspace says */
     lac_status (*prepare)(const lac_problem *problem, void **state); /* NULL: nothing to do */

@@ -1,5 +1,6 @@
 /* plan.c - a plan: options resolved, a kernel that choose.c has chosen and prepared, and what there is to tell of it. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/device.h"
@@ -88,6 +89,8 @@ lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t
     plan->info.predicted_seconds = plan->cost.seconds;
     plan->info.bound = plan->cost.bound;
     plan->info.ceiling_seconds = plan->cost.ceiling;
+    if (plan->kernel->inner && !*plan->note)
+        snprintf(plan->note, sizeof plan->note, "its products are by %s", plan->kernel->inner(&plan->problem)->info.name);
     plan->info.note = plan->note;
     if (plan->info.is_dense)
         plan->info.dense_bytes = (uint64_t)weight->n_out * (uint64_t)weight->k_in * lac_dtype_size(weight->dtype);

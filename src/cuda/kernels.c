@@ -10,6 +10,7 @@
 #include "cuda/plain.h"
 #include "cuda/slide.h"
 #include "cuda/strict.h"
+#include "cuda/unshuffle.h"
 #include "cuda/vector.h"
 #include "cuda/vector_select.h"
 #include "cuda/window.h"
@@ -137,6 +138,11 @@ const lac_kernel lac_cuda_kernels[] = {
                   "2 to 128 tokens: the weight streamed once and spread in registers, wgmma on all inputs"),
      .config = &lac_cuda_few_flow,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_few)},
+    {.info = INFO("cuda_unshuffle", 0, ALL_FAMILIES, ALL_DTYPES, ALL_DTYPES,
+                  "outputs in another order than W's rows: the cheapest kernel for these, then every token's are put in place"),
+     .config = &lac_cuda_unshuffle_flow,
+     .inner = lac_cuda_unshuffle_inner,
+     FUNCTIONS_AND_WORKSPACE(lac_cuda_unshuffle)},
     /* The last one: whether its library is there is only asked where it would win. */
     {.info = INFO("cuda_cublaslt_dense", 1, ALL_FAMILIES, ALL_DTYPES, ALL_DTYPES,
                   "W with its zeros, multiplied by the vendor's library, which is opened when it is first needed"),

@@ -7,7 +7,7 @@
 #include "cuda/driver.h"
 #include "cuda/nvrtc.h"
 
-enum { LAC_CUDA_MOST_DEFINES = 48, LAC_CUDA_MOST_REQUESTS = 4 };
+enum { LAC_CUDA_MOST_DEFINES = 48, LAC_CUDA_MOST_REQUESTS = 6 };
 
 /* A compile-time constant of a kernel: -Dname=value. */
 typedef struct lac_cuda_define {

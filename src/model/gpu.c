@@ -87,6 +87,28 @@ double lac_model_gpu_parts(const lac_gpu_rates *rates, double bytes, double bloc
     return bytes > 0.0 ? bytes / rates->memory + bytes / fmin(rates->memory, share * rates->l2) : 0.0;
 }
 
+/* The level that takes longest. */
+static const char *find_bound(const lac_cost *cost)
+{
+    const lac_level *bound = cost->level;
+    for (int i = 0; i < cost->levels; ++i)
+        if (cost->level[i].seconds > bound->seconds) bound = &cost->level[i];
+    return bound->name;
+}
+
+void lac_model_gpu_pass(const lac_gpu_rates *rates, double bytes, lac_cost *cost)
+{
+    lac_level *memory = &cost->level[MEMORY], *launch = &cost->level[LAUNCH];
+    double moved = bytes / rates->memory, started = EARLY_SHARE * rates->launch;
+    memory->amount += bytes;
+    memory->seconds += moved;
+    launch->amount += EARLY_SHARE;
+    launch->seconds += started;
+    cost->seconds += moved + started;
+    cost->ceiling += moved;
+    cost->bound = find_bound(cost);
+}
+
 lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work)
 {
     lac_cost cost = {.levels = LEVELS};
@@ -107,11 +129,7 @@ lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work
     double between = fmax(work->exposed * fmin(memory, chip), work->chain_seconds - busy);
     fill_losses(level, rates, work, waves, busy - even, between);
     cost.seconds = busy + level[LATENCY].seconds + level[LAUNCH].seconds;
-
-    const lac_level *bound = level;
-    for (int i = 0; i < LEVELS; ++i)
-        if (level[i].seconds > bound->seconds) bound = &level[i];
-    cost.bound = bound->name;
+    cost.bound = find_bound(&cost);
     cost.ceiling = fmax(fmax(memory, longest), level[LAUNCH].seconds); /* better blocks could avoid the rest */
     return cost;
 }

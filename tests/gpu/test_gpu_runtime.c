@@ -173,7 +173,9 @@ static void blocks_with_several_tiles_are_right(void **state)
                  {"vw128:8:32", "cuda_f16_gather", LAC_LAYOUT_TOKEN_MAJOR},
                  {"vw64:8:32", "cuda_f16_gather", LAC_LAYOUT_TOKEN_MAJOR}, /* these three through a tile's last stage */
                  {"64:2:16", "cuda_f16_gather_sparse", LAC_LAYOUT_TOKEN_MAJOR},
-                 {"bw64x64:1:4", "cuda_f16_gather", LAC_LAYOUT_TOKEN_MAJOR}};
+                 {"bw64x64:1:4", "cuda_f16_gather", LAC_LAYOUT_TOKEN_MAJOR},
+                 {"shfl64:25%", "cuda_unshuffle", LAC_LAYOUT_TOKEN_MAJOR},
+                 {"shfl128:50%", "cuda_unshuffle", LAC_LAYOUT_TOKEN_MAJOR}};
     enum { M = 1288, N = 7112, K = 768 };
     lac_plan_options options = {.size = sizeof options, .x_dtype = LAC_DTYPE_F16, .y_dtype = LAC_DTYPE_F16, .has_bias = 1};
     test_random random = test_random_make("gpu_tiles", 0);

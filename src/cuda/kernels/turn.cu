@@ -8,7 +8,7 @@
  * launch says so). Bottleneck: device memory. */
 #include "arguments.h"
 #include "chain.cuh"
-#include "numbers.cuh"
+#include "chunk.cuh"
 
 #define LAC_SIDE 64
 #define LAC_PITCH (LAC_SIDE + 2) /* neighbouring tokens one bank apart */
@@ -18,23 +18,12 @@ typedef struct lac_turn_args {
     i64 ld;
 } lac_turn_args;
 
-/* `count` neighbours (at most 8) in the low elements, zeros beyond. */
-__device__ __forceinline__ uint4 lac_read_chunk(const u16 *from, int count, bool aligned)
-{
-    if (aligned && count >= 8) return *(const uint4 *)from;
-    u32 word[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        if (i < count) word[i >> 1] |= (u32)from[i] << 16 * (i & 1);
-    return make_uint4(word[0], word[1], word[2], word[3]);
-}
-
 extern "C" __global__ void __launch_bounds__(256) lac_turn(const lac_gpu_call call, const lac_turn_args args)
 {
     const u16 *x = (const u16 *)call.x;
     const int across = (call.k + LAC_SIDE - 1) / LAC_SIDE, line = threadIdx.x / 8, chunk = threadIdx.x % 8 * 8;
     const int input0 = (int)(blockIdx.x % across) * LAC_SIDE, token0 = (int)(gridDim.x / across - 1 - blockIdx.x / across) * LAC_SIDE;
-    const bool aligned = ((u64)x | (u64)call.ldx * 2) % 16 == 0;
+    const bool aligned = lac_is_aligned(x, call.ldx);
     uint4 got[2];
     lac_let_next_begin();
     lac_wait_for_inputs(); /* and for the kernel that reads the last call's, where `to` is the same */
