@@ -44,7 +44,8 @@ run f16 $large --pattern 2:4 --dtype f16,bf16 --layout feature
 run f16 $large --pattern $wide --dtype f16 --layout feature "$@"
 run f16 $large --pattern vw32:16:32,vw32:8:32,vw32:4:32,bw64x64:1:2,bw64x64:1:4,bw64x64:1:8 --dtype f16 --layout feature "$@"
 run f16 4096,1024,12288 --pattern 128:2:40,128:2:100 --dtype f16 --layout feature "$@"
-run f16 $large --pattern 2:4,vw128:16:32,vw128:8:32,vw128:4:32,vw64:16:32,vw64:8:32,vw64:4:32,vw32:8:32,128:2:8,128:2:16,64:2:8,64:2:16,shfl64:25% --dtype f16 --layout token
+run f16 $large --pattern 2:4,vw128:16:32,vw128:8:32,vw128:4:32,vw64:16:32,vw64:8:32,vw64:4:32,vw32:8:32,128:2:8,128:2:16,64:2:8,64:2:16 --dtype f16 --layout token
+run f16 $large --pattern shfl128:50%,shfl128:25%,shfl128:12.5%,shfl64:50%,shfl64:25%,shfl64:12.5%,shfl32:25% --dtype f16 --layout token
 run f16 1,4096,4096 1,8192,8192 1,11008,4096 1,20480,5120 --pattern 2:4,8:32,4:32 --dtype f16
 run f16 2,8192,8192 8,8192,8192 16,8192,8192 --pattern 2:4,8:32,vw32:8:32,64:2:8 --dtype f16
 run f16 32,8192,8192 64,8192,8192 128,8192,8192 --pattern 2:4,8:32,vw64:8:32,64:2:8 --dtype f16,bf16
