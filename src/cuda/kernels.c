@@ -142,6 +142,7 @@ const lac_kernel lac_cuda_kernels[] = {
                   "outputs in another order than W's rows: the cheapest kernel for these, then every token's are put in place"),
      .config = &lac_cuda_unshuffle_flow,
      .inner = lac_cuda_unshuffle_inner,
+     .workspace_of = lac_cuda_unshuffle_workspace_of,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_unshuffle)},
     /* The last one: whether its library is there is only asked where it would win. */
     {.info = INFO("cuda_cublaslt_dense", 1, ALL_FAMILIES, ALL_DTYPES, ALL_DTYPES,

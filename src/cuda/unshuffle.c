@@ -37,6 +37,7 @@ typedef struct unshuffle_state {
     const lac_device *device; /* the plan holds it */
     inner_product inner;
     void *inner_state;
+    size_t workspace_bytes;
     pass_shape shape[WIDTHS];
     lac_cu_function reorder[WIDTHS];
     lac_cu_pointer index[DIRECTIONS];
@@ -214,6 +215,8 @@ size_t lac_cuda_unshuffle_workspace(const lac_problem *problem)
     return inner.kernel ? (size_t)room_of(problem, lac_kernel_workspace(inner.kernel, &within, NULL)).bytes : 0;
 }
 
+size_t lac_cuda_unshuffle_workspace_of(const void *opaque) { return ((const unshuffle_state *)opaque)->workspace_bytes; }
+
 /* ---- preparing */
 
 static lac_status load_programs(const lac_problem *problem, unshuffle_state *state)
@@ -264,6 +267,7 @@ lac_status lac_cuda_unshuffle_prepare(const lac_problem *problem, void **out)
         lac_cuda_unshuffle_release(state);
         return status;
     }
+    state->workspace_bytes = (size_t)room_of(problem, lac_kernel_workspace(kernel, &within, state->inner_state)).bytes;
     *out = state;
     return LAC_STATUS_OK;
 }
