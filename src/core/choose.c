@@ -13,8 +13,8 @@
 enum { MOST_CANDIDATES = 64, MOST_RIVALS = 3, KEY_SIZE = 512 }; /* no device has as many kernels */
 static const double CLOSE = 1.15; /* of the cheapest by the model, which is no surer than this                   */
 static const double SAFE = 1.5;   /* the same for dense: that a plan is never slower must not rest on a model      */
-/* Who takes the cheaper one's place needs less than this of its time, and a sparse one so many seconds less: races of short works have
- * erred by that. Not so dense: never to be slower than that is the promise. */
+/* A sparse one that takes the cheaper one's place needs less than this of its time, and so many seconds less: races of short works have
+ * erred by that. Dense needs only be the quicker: never to be slower than that is the promise. */
 static const double QUICKER = 0.99, SURE = 1e-6;
 
 /* Of X and Y, which a race makes for itself: where they are more, nobody expects a plan to make them. */
@@ -145,8 +145,9 @@ static lac_status challenge(const lac_test_bed *bed, const lac_kernel *other, co
     if (status) return status;
     lac_entrant entrants[2] = {{*first, *state, 0.0}, {other, prepared, 0.0}};
     status = lac_test_bed_race(bed, entrants, 2);
-    double sure = other->info.is_dense || bed->problem->options.measure ? 0.0 : SURE;
-    bool wins = !status && entrants[1].seconds < QUICKER * entrants[0].seconds - sure;
+    bool dense = other->info.is_dense, surely = !dense && !bed->problem->options.measure;
+    double least = (dense ? 1.0 : QUICKER) * entrants[0].seconds - (surely ? SURE : 0.0);
+    bool wins = !status && entrants[1].seconds < least;
     if (!status) *seconds = entrants[wins].seconds;
     lac_kernel_release(wins ? *first : other, wins ? *state : prepared);
     if (wins) {
