@@ -18,6 +18,9 @@ static const double PORT_SHARE = 0.5;
 /* Of a launch that begins while the kernel before it ends, what shows nevertheless. */
 static const double EARLY_SHARE = 0.5;
 
+/* Of L2, what a pass finds and leaves there; of the rate of memory, what it reaches beyond. */
+static const double KEPT_SHARE = 0.5, PASS_SHARE = 0.8;
+
 /* Blocks that add up sums of parts wait for plain loads: of what a multiprocessor takes from L2 they take so much. */
 static const double ADDED_SHARE = 0.6;
 
@@ -96,16 +99,20 @@ static const char *find_bound(const lac_cost *cost)
     return bound->name;
 }
 
+/* All of it goes through L2, and through memory what L2 does not have of the kernel before and cannot keep of this one. */
 void lac_model_gpu_pass(const lac_gpu_rates *rates, double bytes, lac_cost *cost)
 {
-    lac_level *memory = &cost->level[MEMORY], *launch = &cost->level[LAUNCH];
-    double moved = bytes / rates->memory, started = EARLY_SHARE * rates->launch;
-    memory->amount += bytes;
+    lac_level *memory = &cost->level[MEMORY], *l2 = &cost->level[L2], *launch = &cost->level[LAUNCH];
+    double far = fmax(0.0, bytes - KEPT_SHARE * (double)rates->l2_bytes), moved = far / rates->memory / PASS_SHARE;
+    double passed = bytes / rates->l2, started = EARLY_SHARE * rates->launch;
+    memory->amount += far;
     memory->seconds += moved;
+    l2->amount += bytes;
+    l2->seconds += passed;
     launch->amount += EARLY_SHARE;
     launch->seconds += started;
-    cost->seconds += moved + started;
-    cost->ceiling += moved;
+    cost->seconds += moved + passed + started;
+    cost->ceiling += moved + passed;
     cost->bound = find_bound(cost);
 }
 

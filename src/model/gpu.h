@@ -40,7 +40,7 @@ double lac_model_gpu_heat(double seconds);
 /* Seconds for `bytes` of sums that parts of k leave behind, and that so many blocks of a kernel after them add up. */
 double lac_model_gpu_parts(const lac_gpu_rates *rates, double bytes, double blocks);
 
-/* Adds a kernel before or after it that does nothing but bring so many bytes from memory or to it, begun early. */
+/* Adds a kernel before or after it, begun early, that reads and writes so many bytes in all and does nothing else. */
 void lac_model_gpu_pass(const lac_gpu_rates *rates, double bytes, lac_cost *cost);
 
 lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work);
