@@ -102,7 +102,7 @@ static void values_are_swizzled(void **state)
         }
 }
 
-enum { PAIRS = 3, JOINED, EVERY, SHORT, STREAMED_VNM, FEW, FOURS, MEETING, PACKED, REACHED }; /* beside the kinds */
+enum { PAIRS = 3, JOINED, EVERY, SHORT, STREAMED_VNM, FEW, FOURS, MEETING, PACKED, NARROW, REACHED }; /* beside the kinds */
 
 typedef struct reader {
     const lac_gather_shape *shape;
@@ -218,21 +218,30 @@ static void check_few(lac_problem problem, lac_gather_kind kind, int *reached)
     reached[FEW]++;
 }
 
-/* What stream.cu alone has: parts that meet, 32 tokens, packed weights. */
+/* What stream.cu alone has: parts that meet, packed weights, 32 tokens of a warpgroup, with 128 outputs or with 64. */
 static void check_streams(lac_problem problem, int *reached)
 {
     const lac_weight *w = problem.weight;
-    for (int packed = 0; packed < 2; packed++) {
+    for (int i = 0; i < 3; i++) {
+        const int what[] = {MEETING, PACKED, NARROW};
         lac_gather_shape shape = {
             .kind = LAC_GATHER_STREAM, .rows = 64, .cluster = 1, .parts = 2, .meets = true, .resident = 1};
         shape.height = w->geometry.n;
         shape.groups = 1;
-        shape.packed = packed;
+        shape.packed = what[i] == PACKED;
         shape.tile_outputs = 128;
         shape.tile_tokens = shape.width = problem.m <= 32 ? 32 : problem.m <= 64 ? 64 : 128;
-        if (!lac_gather_shape_complete(&problem, &shape)) continue;
+        if (what[i] == NARROW) {
+            problem.m = 1 + problem.m % 64;
+            shape.tile_outputs = shape.tile_tokens = 64;
+            shape.width = 32;
+        }
+        if (!lac_gather_shape_complete(&problem, &shape)) {
+            assert_int_equal(what[i], PACKED);
+            continue;
+        }
         check_shape(problem.device, w, shape);
-        reached[packed ? PACKED : MEETING]++;
+        reached[what[i]]++;
     }
 }
 
@@ -331,9 +340,9 @@ static void stages_hold_the_weight(void **state)
     }
     lac_device_close(target);
     print_message("gathered dense %d (%d in pairs), gathered sparse %d, streamed %d (%d V:N:M), joined %d and %d of all rows, "
-                  "stages of the other length %d, few tokens %d, in fours %d, meeting %d, packed %d\n",
+                  "stages of the other length %d, few tokens %d, in fours %d, meeting %d, packed %d, narrow %d\n",
                   reached[0], reached[PAIRS], reached[1], reached[2], reached[STREAMED_VNM], reached[JOINED], reached[EVERY],
-                  reached[SHORT], reached[FEW], reached[FOURS], reached[MEETING], reached[PACKED]);
+                  reached[SHORT], reached[FEW], reached[FOURS], reached[MEETING], reached[PACKED], reached[NARROW]);
     for (int i = 0; i < REACHED; i++) assert_true(reached[i] >= 20);
 }
 

@@ -320,13 +320,15 @@ static bool suits_engine(const lac_cuda_boxes *boxes)
     return (uintptr_t)boxes->data % 16 == 0 && boxes->ld % 8 == 0 && boxes->columns > 0 && boxes->rows > 0;
 }
 
-/* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x a block's share of the tokens. */
+/* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x a block's share of the tokens, of which a stream
+ * brings those that exist where they are all there are (stream.cu). */
 static lac_cuda_boxes boxes_of_x(const lac_problem *problem, const lac_gather_shape *s, const void *x, int64_t ldx,
                                  bool token_major)
 {
     int64_t m = problem->m, k = problem->weight->k_in;
     unsigned rows = (unsigned)s->rows, share = (unsigned)(s->tile_tokens / s->cluster);
     if (share > MOST_BOX) share = MOST_BOX;
+    if (s->kind == LAC_GATHER_STREAM && s->cluster == 1 && m < share) share = (unsigned)m;
     return (lac_cuda_boxes){.data = x,
                             .dtype = problem->options.x_dtype,
                             .columns = token_major ? k : m,

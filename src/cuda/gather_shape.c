@@ -36,15 +36,19 @@ static const double OVERLAP_A_STAGE = 0.02, ONE_STAGE = 0.8;
 /* From the moment when a stage of a gathering block is free to the end of its next products, if no other block asks for any, and of
  * the rate of L2 what all of them get; a stage of boxes, at least. */
 static const double TRIP_SECONDS = 1.3e-6, TRIP_RATE = 2.5, BOX_SECONDS = 0.55e-6;
-/* The streaming kernel: a tile's epilogue, which no copy hides and parts that meet share, the first stages of a block, every part
- * beyond the second of those that meet with 128 tokens, what 128 more tokens cost them, and a stage of packed weights, whatever else
- * there is to do. */
-static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, PART_SECONDS = 2.0e-6, WIDE_SECONDS = 1.0e-6,
-                    UNPACK_SECONDS = 0.21e-6;
+/* The streaming kernel: a tile's epilogue, which no copy hides and parts that meet share, the first stages of a block, and a stage of
+ * packed weights, whatever else there is to do. */
+static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, UNPACK_SECONDS = 0.21e-6;
+/* Its parts that meet: every one beyond the second with 128 tokens; with up to 64 three, whose shares are uneven, and four; what 128 more
+ * tokens cost, and X that is token-major, but for 32. */
+static const double PART_SECONDS = 2.0e-6, THREE_SECONDS = 1.3e-6, FOUR_SECONDS = 0.3e-6, WIDE_SECONDS = 1.0e-6,
+                    STRAIGHT_SECONDS = 0.9e-6;
 /* The gathering kernel's parts that meet. */
 static const double MEET_SECONDS = 0.5e-6;
-/* What boxes of X that reach past the last token cost beside that. */
-static const double PADDING_SECONDS = 3.8e-6;
+/* What boxes of X that reach past the last token cost it, a stage of a block: token-major ones of several, and each of 64 tokens of
+ * feature-major rows that do not end with a sector of L2; others do not mind. */
+static const double PADDING_SECONDS = 0.07e-6, CUT_SECONDS = 0.11e-6;
+enum { SECTOR_TOKENS = 16 };
 
 /* Tiles for few tokens: a block's first stages and its last stores; and of its rate, what is left where blocks have more than one
  * tile. */
@@ -161,6 +165,23 @@ static double clusters_at_once(const lac_problem *problem, int blocks)
     return floor(lac_cuda_rates_of(problem->device)->multiprocessors * (blocks > 2 ? LARGE_CLUSTERS : 1.0) / blocks);
 }
 
+/* What parts that meet cost beside an epilogue. */
+static double meeting_seconds(const lac_problem *problem, const lac_gather_shape *s)
+{
+    double few = s->parts == 4 ? FOUR_SECONDS : s->parts == 3 ? THREE_SECONDS : 0.0;
+    return (s->tile_tokens > 64 ? (s->parts - 2) * PART_SECONDS : few) +
+           WIDE_SECONDS * fmax(0.0, s->tile_tokens / 128.0 - 1.0) +
+           (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR && s->tile_tokens > 32 ? STRAIGHT_SECONDS : 0.0);
+}
+
+/* A stage of a stream whose last tile has tokens that do not exist. */
+static double padding_seconds(const lac_problem *problem, const lac_gather_shape *s)
+{
+    if (problem->m % s->tile_tokens == 0) return 0.0;
+    if (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR) return problem->m > s->tile_tokens ? PADDING_SECONDS : 0.0;
+    return problem->m % SECTOR_TOKENS ? CUT_SECONDS * s->tile_tokens / 64.0 : 0.0;
+}
+
 static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
 {
     const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
@@ -169,7 +190,10 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     /* Of a pair, each warpgroup multiplies its own row group's stages only, and only their W comes. */
     double own = s->paired ? (double)rows_of(problem->weight, s->kind) / s->rows / s->usual_stages : 1.0;
     bool engine = lac_gather_by_engine(problem, s), streams = engine && !s->boxes, sparse = lac_gather_is_sparse(s);
-    double pulled = stages * (s->filled * lac_gather_x_stage(s) / (streams ? (double)s->cluster : 1.0) +
+    /* Token-major boxes of a stream end with the last token. */
+    double brought = streams && o->x_layout == LAC_LAYOUT_TOKEN_MAJOR ? 2.0 * s->rows * fmin(s->tile_tokens, (double)problem->m)
+                                                                      : lac_gather_x_stage(s);
+    double pulled = stages * (s->filled * brought / (streams ? (double)s->cluster : 1.0) +
                               own * lac_gather_w_stage(s) / (streams ? 1.0 : (double)s->cluster));
     /* Rows of X that no row group selects are not read. */
     double k = (double)problem->weight->geometry.k,
@@ -186,15 +210,15 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
                   (s->tile_outputs / 64.0 * lac_gather_x_stage(s) + (double)s->tile_tokens / s->width * lac_gather_w_stage(s));
     double written = stages * ((engine ? 1.0 : CP_ASYNC_PORT) * lac_gather_x_stage(s) + own * lac_gather_w_stage(s));
     int blocks = s->cluster * (s->meets ? s->parts : 1);
-    double padding = problem->m % s->tile_tokens ? PADDING_SECONDS : 0.0;
-    double more = (s->parts - 2) * PART_SECONDS * fmin(1.0, s->tile_tokens / 128.0) +
-                  WIDE_SECONDS * fmax(0.0, s->tile_tokens / 128.0 - 1.0);
     double clusters = clusters_at_once(problem, blocks);
     double waves = ceil(tiles * s->parts / blocks / (clusters * s->resident));
+    double chain = fmax(1.0, waves * s->usual_stages / s->parts); /* stages of a block */
     bool stream = s->kind == LAC_GATHER_STREAM;
+    double padding = streams ? chain * padding_seconds(problem, s) : 0.0;
     double area = s->tile_outputs * s->tile_tokens / 32768.0, tile = SWITCH_SECONDS + EPILOGUE_SECONDS * area;
     bool scatters = problem->weight->part[LAC_PART_ROW_PERM].data && problem->m % 8;
-    double fill = stream ? waves * TILE_SECONDS / (s->meets ? s->parts : 1) + (s->meets ? more + padding : STREAM_FILL_SECONDS)
+    double fill = stream ? waves * TILE_SECONDS / (s->meets ? s->parts : 1) + padding +
+                               (s->meets ? meeting_seconds(problem, s) : STREAM_FILL_SECONDS)
                          : waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
                                (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
     if (s->few) fill += FEW_SECONDS + (s->meets ? MEET_SECONDS : 0.0);
@@ -218,7 +242,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
     if (!s->few && !s->meets) efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat((read + written) / rates->shared / efficiency);
     /* A block asks for a stage when one that it had is done with: its stages are so many round trips, one behind the other,
      * each behind what all blocks have asked for. */
-    double chain = fmax(1.0, waves * s->usual_stages / s->parts), deep = fmin(chain, s->stages);
+    double deep = fmin(chain, s->stages);
     double asked = fmin(tiles * s->parts, clusters * blocks * s->resident) * deep * lac_gather_stage(s);
     double trips = chain / deep * (TRIP_SECONDS + asked / rates->l2 / TRIP_RATE);
     lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1),
@@ -270,14 +294,14 @@ static bool leaves_by_last(const lac_problem *problem, const lac_gather_shape *s
 /* Tokens of Y that one block of parts that meet writes at once, at least. */
 static int least_share(const lac_problem *problem) { return problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR ? 16 : 32; }
 
-/* What stream.cu alone can do: 32 tokens, packed weights. */
+/* What stream.cu alone can do: 32 tokens of a warpgroup, packed weights. */
 static bool streams_so(const lac_problem *problem, const lac_gather_shape *s)
 {
     bool token_major =
         problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR && problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR;
     if (!lac_gather_copies_x(s)) return true;
     if (s->kind != LAC_GATHER_STREAM || s->cluster > 1 || !lac_gather_by_engine(problem, s)) return false;
-    if (s->tile_tokens == 32 && (!s->meets || !token_major || problem->m > 32)) return false;
+    if (s->width == 32 && (!s->meets || !token_major || problem->m > s->tile_tokens)) return false;
     return !s->packed || (s->tile_tokens <= 128 && s->tile_outputs >= 128 && hold_two(&problem->weight->geometry, 8));
 }
 
@@ -359,6 +383,9 @@ static void compare(const lac_problem *problem, const lac_gather_shape *shape, c
  * tile's stages could not come before the first one's sums were read: only where there is none. */
 static void consider_meeting(const lac_problem *problem, lac_gather_shape shape, choice *best)
 {
+    /* Half of the tokens brings as much of token-major X and multiplies less. */
+    if (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR && shape.tile_tokens > 64 && 2 * problem->m <= shape.tile_tokens)
+        return;
     shape.meets = true;
     int most = shape.few ? 2 : MOST_MEETING;
     for (shape.parts = 2; shape.cluster == 1 && shape.parts <= most; ++shape.parts)
@@ -418,7 +445,8 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
         {128, 64, 64, 0, 2, 0, 1.5, 1.32},   {64, 128, 64, 0, 2, 0, 1.45, 1.28},   {128, 256, 256, 1, 1, 0, 1.36, 0.0},
         {128, 128, 128, 1, 1, 0, 1.0, 0.0},  {256, 128, 128, 0, 1, 0, 1.3, 1.38},  {128, 192, 192, 0, 1, 0, 1.32, 1.52},
         {64, 384, 192, 0, 1, 0, 1.24, 1.5},  {64, 64, 64, 0, 1, 1, 1.05, 0.9},     {64, 128, 64, 0, 1, 1, 1.2, 1.22},
-        {128, 64, 64, 0, 1, 1, 1.0, 1.15},   {128, 128, 128, 0, 1, 1, 0.98, 1.38}, {128, 32, 32, 0, 1, 0, 0.0, 0.0}};
+        {128, 64, 64, 0, 1, 1, 1.0, 1.15},   {128, 128, 128, 0, 1, 1, 0.98, 1.38}, {128, 32, 32, 0, 1, 0, 0.0, 0.0},
+        {64, 64, 32, 0, 1, 0, 0.0, 0.0}};
     const lac_weight *w = problem->weight;
     const lac_geometry *g = &w->geometry;
     if (problem->m == 0 || g->n == 0) return false;

@@ -55,7 +55,7 @@ static inline int lac_gather_w_stage(const lac_gather_shape *s)
 }
 static inline int lac_gather_x_stage(const lac_gather_shape *s) { return (s->tile_tokens + 63) / 64 * 64 * s->rows * 2; }
 /* Whether the stream reads X that the copy engine cannot take out of a copy in the workspace; else gather.cu does, from where it is. */
-static inline bool lac_gather_copies_x(const lac_gather_shape *s) { return s->packed || s->tile_tokens == 32; }
+static inline bool lac_gather_copies_x(const lac_gather_shape *s) { return s->packed || s->width == 32; }
 static inline int lac_gather_stage(const lac_gather_shape *s)
 {
     return (lac_gather_x_stage(s) + lac_gather_w_stage(s) + 1023) / 1024 * 1024;

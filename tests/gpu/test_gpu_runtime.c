@@ -158,6 +158,16 @@ static void the_planner_picks_a_kernel_that_is_right(void **state)
         }
 }
 
+static bool applies_to(const lac_weight *weight, int64_t m, const char *kernel, lac_plan_options options)
+{
+    lac_plan *plan = NULL;
+    options.kernel = kernel;
+    lac_status status = lac_plan_create(device, weight, m, &options, &plan);
+    lac_plan_free(plan);
+    if (status != LAC_STATUS_UNSUPPORTED) assert_ok(status);
+    return status == LAC_STATUS_OK;
+}
+
 /* The rows of the list are small. Here a block has several tiles, one behind the other: what it does with the next while it writes the
  * last is seen only so. */
 static void blocks_with_several_tiles_are_right(void **state)
@@ -182,19 +192,37 @@ static void blocks_with_several_tiles_are_right(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         lac_pattern pattern = pattern_of(cases[i].pattern);
         lac_weight *weight = weight_make(&random, &pattern, N, K, LAC_DTYPE_F16, TEST_FILL_GAUSSIAN);
-        lac_plan *plan = NULL;
-        options.kernel = cases[i].kernel;
         options.x_layout = options.y_layout = cases[i].layout;
-        lac_status status = lac_plan_create(device, weight, M, &options, &plan);
-        lac_plan_free(plan);
-        options.kernel = NULL;
-        if (status == LAC_STATUS_UNSUPPORTED) { /* not this GPU's kernel */
+        if (!applies_to(weight, M, cases[i].kernel, options)) { /* not this GPU's kernel */
             lac_weight_free(weight);
             continue;
         }
-        assert_ok(status);
         plan_case c = case_make(&random, weight, M, &options, TEST_FILL_GAUSSIAN);
         gpu_case_check(device, &c, cases[i].kernel, JUDGE_BOUND);
+        case_free(&c);
+    }
+}
+
+/* Boxes of token-major X end with the last token, or have 256 of the 512 of a tile. Inputs that are no multiple of 8 the copy engine
+ * cannot take as they are. */
+static void streams_take_any_number_of_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t m, n, k;
+    } cases[] = {{5, 4096, 512},   {24, 4096, 520},  {32, 2048, 1024}, {50, 4096, 768},  {64, 4000, 1024},
+                 {100, 4096, 512}, {129, 4096, 512}, {20, 4096, 1002}, {50, 4096, 1002}, {8200, 320, 64}};
+    lac_plan_options options = {.size = sizeof options, .x_dtype = LAC_DTYPE_F16, .y_dtype = LAC_DTYPE_F16};
+    lac_pattern pattern = pattern_of("2:4");
+    test_random random = test_random_make("gpu_streams", 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        lac_weight *weight = weight_make(&random, &pattern, cases[i].n, cases[i].k, LAC_DTYPE_F16, TEST_FILL_GAUSSIAN);
+        if (!applies_to(weight, cases[i].m, "cuda_f16_stream", options)) { /* not this GPU's kernel */
+            lac_weight_free(weight);
+            continue;
+        }
+        plan_case c = case_make(&random, weight, cases[i].m, &options, TEST_FILL_GAUSSIAN);
+        gpu_case_check(device, &c, "cuda_f16_stream", JUDGE_BOUND);
         case_free(&c);
     }
 }
@@ -527,6 +555,7 @@ int test_gpu_runtime(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_planner_picks_a_kernel_that_is_right),
                                        cmocka_unit_test(blocks_with_several_tiles_are_right),
+                                       cmocka_unit_test(streams_take_any_number_of_tokens),
                                        cmocka_unit_test(nothing_to_do_is_done),
                                        cmocka_unit_test(measuring_picks_a_kernel_too),
                                        cmocka_unit_test(close_kernels_are_timed_once),

@@ -26,13 +26,11 @@
 #include "stream_x.cuh"
 
 static_assert(LAC_ROWS == 64 && LAC_BLOCKS == 1, "a stage is 64 rows, and a warpgroup has 64 outputs");
-/* What a stage waits for; boxes of tokens are 64 wide. */
-#define LAC_STAGE_BYTES ((LAC_TURNED ? LAC_X_STAGE : LAC_TILE_TOKENS * LAC_ROWS * 2) + LAC_W_STAGE)
 
 #if LAC_MEETS
 /* A block has one tile. W of the first stages is on its way before X may be read; but where it is packed, and few bytes, X is waited
  * for first, and W would stand before it in memory's queue. */
-__device__ __forceinline__ void lac_produce(const lac_gather_args &args, const lac_tensor_map *map, u32 stages, u32 full, u32 empty)
+__device__ __forceinline__ void lac_produce(const lac_gather_args &args, const lac_tensor_map *map, u32 bytes, u32 stages, u32 full, u32 empty)
 {
     lac_item item;
     if (!lac_item_of(args, blockIdx.x / LAC_CLUSTER_BLOCKS, item)) return;
@@ -40,7 +38,7 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
     const int row = item.before * LAC_ROWS, token = item.token_tile * LAC_TILE_TOKENS;
     const u8 *weight = args.weight + (i64)item.begin * LAC_W_STAGE;
     for (int i = 0; i < first; i++) {
-        lac_barrier_expect(full + 8 * i, LAC_STAGE_BYTES);
+        lac_barrier_expect(full + 8 * i, bytes);
         if (!LAC_PACKED) lac_copy_bulk(stages + i * LAC_STAGE + LAC_X_STAGE, weight + (i64)i * LAC_W_STAGE, LAC_W_STAGE, full + 8 * i);
     }
     lac_wait_for_inputs();
@@ -52,21 +50,21 @@ __device__ __forceinline__ void lac_produce(const lac_gather_args &args, const l
     for (int i = LAC_STAGES; i < count; i++) {
         const u32 stage = stages + slot * LAC_STAGE, barrier = full + 8 * slot;
         lac_barrier_wait(empty + 8 * slot, parity);
-        lac_barrier_expect(barrier, LAC_STAGE_BYTES);
+        lac_barrier_expect(barrier, bytes);
         lac_copy_bulk(stage + LAC_X_STAGE, weight + (i64)i * LAC_W_STAGE, LAC_W_STAGE, barrier);
         lac_stream_x(map, stage, barrier, row + i * LAC_ROWS, token);
         if (++slot == LAC_STAGES) slot = 0, parity ^= 1;
     }
 }
 #else
-__device__ __forceinline__ void lac_produce(const lac_gather_args &args, const lac_tensor_map *map, u32 stages, u32 full, u32 empty)
+__device__ __forceinline__ void lac_produce(const lac_gather_args &args, const lac_tensor_map *map, u32 bytes, u32 stages, u32 full, u32 empty)
 {
     u32 slot = 0, parity = 1;
     lac_wait_for_inputs();
     for (lac_walk now = lac_walk_begin(args); now.more; lac_walk_settle(args, now)) {
         const u32 stage = stages + slot * LAC_STAGE, barrier = full + 8 * slot;
         lac_barrier_wait(empty + 8 * slot, parity);
-        lac_barrier_expect(barrier, LAC_STAGE_BYTES);
+        lac_barrier_expect(barrier, bytes);
         lac_stream_x(map, stage, barrier, (now.stage - now.item.begin + now.item.before) * LAC_ROWS,
                      now.item.token_tile * LAC_TILE_TOKENS);
         lac_copy_bulk(stage + LAC_X_STAGE, args.weight + (i64)now.stage * LAC_W_STAGE, LAC_W_STAGE, barrier);
@@ -135,7 +133,8 @@ __device__ __forceinline__ void lac_step(float (&sum)[1][LAC_SUMS], lac_ring &ri
     lac_barrier_wait(full + 8 * ring.slot, ring.parity);
     const u32 stage = stages + ring.slot * LAC_STAGE, group = threadIdx.x >> 7;
     const u32 outputs = LAC_SPLITS_OUTPUTS ? group * 64 : 0, tokens = LAC_SPLITS_OUTPUTS ? 0 : group * LAC_N;
-    const u64 b = LAC_TURNED ? lac_operand(stage + tokens * 128, LAC_X_BLOCK, 1024, 1) : lac_operand(stage + tokens * 128, 16, 1024, 1);
+    const u64 b = LAC_TURNED ? lac_operand(stage + tokens / 64 * LAC_X_BLOCK + tokens % 64 * 2, LAC_X_BLOCK, 1024, 1)
+                             : lac_operand(stage + tokens * 128, 16, 1024, 1);
     const u32 at = stage + LAC_X_STAGE + LAC_TILE_OUTPUTS * LAC_W_ROW + outputs * 8 + (threadIdx.x & 127) * 4;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(now.places) : "r"(at));
 #if LAC_PACKED
@@ -206,7 +205,7 @@ __device__ __forceinline__ void lac_multiply(const lac_gpu_call &call, const lac
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(384, 1)
+extern "C" __global__ void __launch_bounds__(384, LAC_RESIDENT)
     lac_stream(const lac_gpu_call call, const lac_gather_args args, const __grid_constant__ lac_tensor_map map,
                const __grid_constant__ lac_tensor_map y_map)
 {
@@ -217,12 +216,12 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     lac_barriers_begin(full, empty, 1);
     lac_let_next_begin();
     if (threadIdx.x >= 256) {
-        lac_registers_fewer<56>();
-        if (threadIdx.x == 256) lac_produce(args, &map, stages, full, empty);
+        lac_registers_fewer<LAC_PRODUCER_REGISTERS>();
+        if (threadIdx.x == 256) lac_produce(args, &map, lac_stream_x_bytes(call.m) + LAC_W_STAGE, stages, full, empty);
         __syncwarp();
         if (LAC_MEETS) lac_cluster_sync(), lac_cluster_arrive(); /* as in lac_tile_meet */
     } else {
-        lac_registers_more<224>();
+        lac_registers_more<LAC_CONSUMER_REGISTERS>();
         lac_wait_for_inputs(); /* the bias is one */
         lac_multiply(call, args, stages, full, empty, &y_map);
     }
