@@ -5,7 +5,7 @@
 #   scripts/gpu-sanitize.sh TEST_GPU [TOOL...]      memcheck racecheck initcheck synccheck unless said
 #
 # TEST_GPU is the program that `make test-gpu` builds. LAC_TEST_GPU_ROWS (3) and LAC_TEST_GPU_SHAPES (1) say how much of it;
-# LAC_TEST_GPU_KERNEL takes some kernels only.
+# LAC_TEST_GPU_KERNEL takes some kernels only; initcheck leaves out cuda_unshuffle unless that says otherwise.
 set -u
 
 if [ $# -lt 1 ]; then
@@ -31,17 +31,20 @@ failed=
 for tool in "$@"; do
     echo "compute-sanitizer: $tool"
     options=
+    kernels=${LAC_TEST_GPU_KERNEL:-}
     unset LAC_CUDA_OPTIONS
     case $tool in
     racecheck) # knows that a thread which arrives at a barrier is done, not that its warp is: here every thread arrives
         export LAC_CUDA_OPTIONS=-DLAC_EACH_ARRIVES=1
         ;;
-    initcheck) # does not see what the copy engine stores, which these kernels read (docs/testing.md)
-        options='--kernel-name-exclude kernel_substring=lac_dense_finish,kernel_substring=lac_reorder'
+    initcheck) # does not see what the copy engine stores, which this kernel reads, and all of cuda_unshuffle's (docs/testing.md)
+        options='--kernel-name-exclude kernel_substring=lac_dense_finish'
+        [ -n "$kernels" ] || kernels='!cuda_unshuffle'
         ;;
     esac
     # shellcheck disable=SC2086 # words
-    "$sanitizer" --tool "$tool" $options --report-api-errors no --error-exitcode 9 "$program" || failed="$failed $tool"
+    env ${kernels:+LAC_TEST_GPU_KERNEL="$kernels"} "$sanitizer" --tool "$tool" $options --report-api-errors no --error-exitcode 9 \
+        "$program" || failed="$failed $tool"
 done
 if [ -n "$failed" ]; then
     echo "compute-sanitizer found something:$failed" >&2

@@ -40,10 +40,8 @@ static lac_status make_track(track *t)
 static lac_status sweep(const track *t)
 {
     lac_cu_pointer out = t->block + (uint64_t)t->lines * LINE;
-    const lac_cuda_target *target = lac_cuda_target_of(t->device);
-    unsigned blocks = 8 * (unsigned)target->multiprocessors;
-    lac_cuda_launch launch = {
-        .function = t->sweep, .grid = {blocks, 1, 1}, .block = SWEEP_THREADS, .early = target->arch >= 90};
+    unsigned blocks = 8 * (unsigned)lac_cuda_target_of(t->device)->multiprocessors;
+    lac_cuda_launch launch = {.function = t->sweep, .grid = {blocks, 1, 1}, .block = SWEEP_THREADS};
     return lac_cuda_launch_on(t->device, &launch, t->clock.stream, (void *[]){(void *)&t->block, (void *)&t->lines, &out});
 }
 

@@ -32,7 +32,7 @@ typedef struct gpu_list {
 } gpu_list;
 
 /* `arch` is "sm_90a": which kernels apply is asked of a target without a GPU. `most` rows for a kernel;
- * only kernels whose name begins with `prefix`, unless that is NULL. */
+ * only kernels whose name begins with `prefix`, or the others where it begins with '!', unless that is NULL. */
 void gpu_list_make(const char *arch, const char *prefix, int most, gpu_list *list);
 void gpu_list_free(gpu_list *list);
 

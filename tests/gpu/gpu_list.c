@@ -174,6 +174,13 @@ static int compare_rows(const void *a, const void *b)
                                        : strcmp(left->kernel, right->kernel);
 }
 
+static bool is_wanted(const char *name, const char *prefix)
+{
+    if (!prefix) return true;
+    bool others = *prefix == '!';
+    return (strncmp(name, prefix + others, strlen(prefix + others)) != 0) == others;
+}
+
 void gpu_list_make(const char *arch, const char *prefix, int most, gpu_list *list)
 {
     *list = (gpu_list){0};
@@ -185,7 +192,7 @@ void gpu_list_make(const char *arch, const char *prefix, int most, gpu_list *lis
     uint64_t *seen = NULL;
     for (size_t i = 0; (a.kernel = lac_registry_kernel(i)); ++i) {
         if (a.kernel->info.device != LAC_DEVICE_KIND_CUDA) continue;
-        if (prefix && strncmp(a.kernel->info.name, prefix, strlen(prefix)) != 0) continue;
+        if (!is_wanted(a.kernel->info.name, prefix)) continue;
         test_random random = test_random_make(a.kernel->info.name, -1); /* the same rows, whatever other kernels there are */
         list->kernels++;
         int made = pairwise_make(&random, fixed_counts, FIXED_FACTORS, kernel_takes, &a, fixed, most);

@@ -8,7 +8,7 @@
  *     LAC_TEST_GPU_ROW_SECONDS=60    a row that goes on for longer has failed; 60 unless said
  *     LAC_TEST_GPU_TIMES=FILE.csv    the host's times go there too
  *     LAC_TEST_GPU_RESULTS=FILE.csv  a line for each row goes there: passed, failed or left out, and its seconds
- *     LAC_TEST_GPU_KERNEL=cuda_f32   only kernels whose names begin so
+ *     LAC_TEST_GPU_KERNEL=cuda_f32   only kernels whose names begin so; !cuda_f32: only the others
  *     LAC_TEST_GPU_CASE=KERNEL:ROW   only this row
  *     LAC_TEST_GPU_PART=2/5          each fifth row, from the second on: for a run in parts
  *     LAC_TEST_GPU_COMPILERS=8       so many processes compile ahead; one for each core unless said

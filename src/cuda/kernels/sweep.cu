@@ -3,14 +3,11 @@
  *
  * Preconditions: `block` has `count` times 16 bytes, aligned to that, all zero: nothing is ever written to `out`.
  * Threads: 256 a block; a warp reads 512 bytes in a row. Bottleneck: device memory. */
-#include "chain.cuh"
 #include "numbers.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) lac_sweep(const uint4 *block, i64 count, u32 *out)
 {
     u32 seen = 0;
-    lac_let_next_begin(); /* as kernels of a chain do: what is timed begins under the end of a kernel before it */
-    lac_wait_for_inputs();
     for (i64 i = (i64)blockIdx.x * 256 + threadIdx.x; i < count; i += (i64)gridDim.x * 256) {
         const uint4 read = block[i];
         seen |= read.x | read.y | read.z | read.w;
