@@ -22,59 +22,9 @@ enum {
     MOST_SHORT = 3
 };
 
-/* The first stages of a block and its last stores, and what the first wait for where their number must be loaded first. */
-static const double FILL_SECONDS = 0.2e-6, RANGE_SECONDS = 2.4e-6;
-/* What a tile costs beside its stages, and one of 128 x 256 for its size; blocks of a cluster wait for each other. */
-static const double SWITCH_SECONDS = 0.2e-6, EPILOGUE_SECONDS = 0.3e-6, CLUSTER_SECONDS = 1.0e-6;
-/* The same where rows of Y are in another order and no multiple of 8 elements long: they are stored one by one. */
-static const double SCATTER_SECONDS = 4e-6;
-/* Token-major Y that is not staged for the copy engine leaves in pieces of a few bytes, at so many bytes a second. */
-static const double UNSTAGED_RATE = 0.67e12;
-/* A block with one stage reads, multiplies and writes in turn, and others somewhat out of step with it; with each further stage, so much
- * more of it overlaps. */
-static const double OVERLAP_A_STAGE = 0.02, ONE_STAGE = 0.8;
-/* From the moment when a stage of a gathering block is free to the end of its next products, if no other block asks for any, and of
- * the rate of L2 what all of them get; a stage of boxes, at least. */
-static const double TRIP_SECONDS = 1.3e-6, TRIP_RATE = 2.5, BOX_SECONDS = 0.55e-6;
-/* The streaming kernel: a tile's epilogue, which no copy hides and parts that meet share, the first stages of a block, and a stage of
- * packed weights, whatever else there is to do. */
-static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, UNPACK_SECONDS = 0.21e-6;
-/* Its parts that meet: every one beyond the second with 128 tokens; with up to 64 three, whose shares are uneven, and four; what 128 more
- * tokens cost, and X that is token-major, but for 32. */
-static const double PART_SECONDS = 2.0e-6, THREE_SECONDS = 1.3e-6, FOUR_SECONDS = 0.3e-6, WIDE_SECONDS = 1.0e-6,
-                    STRAIGHT_SECONDS = 0.9e-6;
-/* The gathering kernel's parts that meet. */
-static const double MEET_SECONDS = 0.5e-6;
-/* What boxes of X that reach past the last token cost it, a stage of a block: token-major ones of several, and each of 64 tokens of
- * feature-major rows that do not end with a sector of L2; others do not mind. */
-static const double PADDING_SECONDS = 0.07e-6, CUT_SECONDS = 0.11e-6;
-enum { SECTOR_TOKENS = 16 };
-
-/* Tiles for few tokens: a block's first stages and its last stores; and of its rate, what is left where blocks have more than one
- * tile. */
-static const double FEW_SECONDS = 1.1e-6, AGAIN_SHARE = 0.82;
-
-/* Of the bound's rate, what the streaming kernels, their tiles for few tokens, parts that meet, and whole blocks reached on an
- * H200. The rate of L2 is that of cp.async, which the copy engine exceeds; boxes wait for each other, and rows that come one by one
- * were the faster in (256 and 1024,5120,20480) and (256,20480,5120). */
-static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.4, MEET_EFFICIENCY = 1.27, BOX_EFFICIENCY = 1.0;
-
-/* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
-static const double JOINED_SHARE = 0.74;
-
-/* And where they are joined in fours: a tile of 128 x 256, and those of half its size or less. Of the time in which the first writes
- * rows of Y in another order, what no products hide. */
-static const double WIDE_FOURS_SHARE = 1.06, FEW_FOURS_SHARE = 0.96, SCATTERED_SHARE = 0.8;
-
-/* The clock falls under long work: by so much at most. */
-static const double HOT_SHARE = 0.2;
-
 /* Of the multiprocessors, those that clusters of more than two blocks can have: 32 of 4 blocks did not fit at once on an H200's 132, nor
  * did 43 of 3. */
 static const double LARGE_CLUSTERS = 0.9;
-
-/* A copy of 512 bytes by a warp's cp.async occupies shared memory for 12 clocks. */
-static const double CP_ASYNC_PORT = 3.0;
 
 /* ---- what the kernel can take */
 
@@ -122,8 +72,7 @@ static bool in_boxes(const lac_weight *w, int rows)
     return w->pattern.family == LAC_FAMILY_BLOCK && w->geometry.unit_k % rows == 0 && !w->part[LAC_PART_COL_PERM].data;
 }
 
-/* Rows of X that a tile of outputs reads at most. */
-static int64_t rows_of(const lac_weight *w, lac_gather_kind kind)
+int64_t lac_gather_rows(const lac_weight *w, lac_gather_kind kind)
 {
     const lac_geometry *g = &w->geometry;
     if (kind == LAC_GATHER_STREAM || w->pattern.family == LAC_FAMILY_ELEMENT) return lac_ceil_divide(g->k, 4) * 4;
@@ -139,7 +88,7 @@ static double joined_rows(const lac_weight *w, const lac_gather_shape *s)
 {
     const lac_geometry *g = &w->geometry;
     bool element = w->pattern.family == LAC_FAMILY_ELEMENT;
-    double one = element ? (double)(g->selected * g->unit_k) : (double)rows_of(w, s->kind), k = (double)g->k;
+    double one = element ? (double)(g->selected * g->unit_k) : (double)lac_gather_rows(w, s->kind), k = (double)g->k;
     double units = (double)lac_ceil_divide(s->tile_outputs, g->unit_n);
     if (s->kind == LAC_GATHER_SPARSE)
         return lac_gather_joined_places(units, one, k, g->unit_k > 1 && g->unit_k <= MOST_CROWDING);
@@ -157,111 +106,10 @@ bool lac_gather_by_engine(const lac_problem *problem, const lac_gather_shape *s)
     return s->boxes || (s->kind == LAC_GATHER_STREAM && !problem->weight->part[LAC_PART_COL_PERM].data);
 }
 
-/* ---- what a shape asks of the GPU */
-
 /* Clusters of so many blocks that run at once. */
-static double clusters_at_once(const lac_problem *problem, int blocks)
+double lac_gather_clusters_at_once(const lac_problem *problem, int blocks)
 {
     return floor(lac_cuda_rates_of(problem->device)->multiprocessors * (blocks > 2 ? LARGE_CLUSTERS : 1.0) / blocks);
-}
-
-/* What parts that meet cost beside an epilogue. */
-static double meeting_seconds(const lac_problem *problem, const lac_gather_shape *s)
-{
-    double few = s->parts == 4 ? FOUR_SECONDS : s->parts == 3 ? THREE_SECONDS : 0.0;
-    return (s->tile_tokens > 64 ? (s->parts - 2) * PART_SECONDS : few) +
-           WIDE_SECONDS * fmax(0.0, s->tile_tokens / 128.0 - 1.0) +
-           (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR && s->tile_tokens > 32 ? STRAIGHT_SECONDS : 0.0);
-}
-
-/* A stage of a stream whose last tile has tokens that do not exist. */
-static double padding_seconds(const lac_problem *problem, const lac_gather_shape *s)
-{
-    if (problem->m % s->tile_tokens == 0) return 0.0;
-    if (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR) return problem->m > s->tile_tokens ? PADDING_SECONDS : 0.0;
-    return problem->m % SECTOR_TOKENS ? CUT_SECONDS * s->tile_tokens / 64.0 : 0.0;
-}
-
-static lac_cost cost_of(const lac_problem *problem, const lac_gather_shape *s)
-{
-    const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
-    const lac_plan_options *o = &problem->options;
-    double tiles = (double)s->token_tiles * (double)s->output_tiles, stages = tiles * s->usual_stages;
-    /* Of a pair, each warpgroup multiplies its own row group's stages only, and only their W comes. */
-    double own = s->paired ? (double)rows_of(problem->weight, s->kind) / s->rows / s->usual_stages : 1.0;
-    bool engine = lac_gather_by_engine(problem, s), streams = engine && !s->boxes, sparse = lac_gather_is_sparse(s);
-    /* Token-major boxes of a stream end with the last token. */
-    double brought = streams && o->x_layout == LAC_LAYOUT_TOKEN_MAJOR ? 2.0 * s->rows * fmin(s->tile_tokens, (double)problem->m)
-                                                                      : lac_gather_x_stage(s);
-    double pulled = stages * (s->filled * brought / (streams ? (double)s->cluster : 1.0) +
-                              own * lac_gather_w_stage(s) / (streams ? 1.0 : (double)s->cluster));
-    /* Rows of X that no row group selects are not read. */
-    double k = (double)problem->weight->geometry.k,
-           none = k > 0.0 ? fmax(0.0, 1.0 - (double)rows_of(problem->weight, s->kind) / k) : 0.0;
-    double x_bytes = (double)problem->m * k * (s->joined ? 1.0 : 1.0 - pow(none, (double)s->groups)) * 2.0;
-    double w_bytes = (double)s->output_tiles * s->usual_stages * own * lac_gather_w_stage(s);
-    double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
-    double partial = s->parts > 1 && !s->meets ? tiles * s->parts * s->tile_outputs * s->tile_tokens * 4.0 : 0.0;
-    bool as_is = engine && (o->x_layout == LAC_LAYOUT_TOKEN_MAJOR ? problem->weight->k_in : problem->m) % 8 == 0;
-    double turned = as_is ? 0.0 : 2.0 * (double)lac_gather_turned_bytes(problem, s);
-    /* Copies and tensor cores share the port of shared memory. Each warpgroup reads W's rows once for each product and X's rows
-     * once for each 64 outputs; cp.async takes the port for three times its bytes, the copy engine for once. */
-    double read = stages * own *
-                  (s->tile_outputs / 64.0 * lac_gather_x_stage(s) + (double)s->tile_tokens / s->width * lac_gather_w_stage(s));
-    double written = stages * ((engine ? 1.0 : CP_ASYNC_PORT) * lac_gather_x_stage(s) + own * lac_gather_w_stage(s));
-    int blocks = s->cluster * (s->meets ? s->parts : 1);
-    double clusters = clusters_at_once(problem, blocks);
-    double waves = ceil(tiles * s->parts / blocks / (clusters * s->resident));
-    double chain = fmax(1.0, waves * s->usual_stages / s->parts); /* stages of a block */
-    bool stream = s->kind == LAC_GATHER_STREAM;
-    double padding = streams ? chain * padding_seconds(problem, s) : 0.0;
-    double area = s->tile_outputs * s->tile_tokens / 32768.0, tile = SWITCH_SECONDS + EPILOGUE_SECONDS * area;
-    bool scatters = problem->weight->part[LAC_PART_ROW_PERM].data && problem->m % 8;
-    double fill = stream ? waves * TILE_SECONDS / (s->meets ? s->parts : 1) + padding +
-                               (s->meets ? meeting_seconds(problem, s) : STREAM_FILL_SECONDS)
-                         : waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
-                               (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
-    if (s->few) fill += FEW_SECONDS + (s->meets ? MEET_SECONDS : 0.0);
-    double scattered = lac_cuda_scatter_seconds(problem);
-    bool direct = o->y_layout == LAC_LAYOUT_TOKEN_MAJOR && s->staging == 0 && !s->by_last && !stream;
-    fill += scattered > 0.0 ? scattered : direct ? y_bytes / UNSTAGED_RATE : 0.0;
-    if (lac_gather_in_fours(s) && s->tile_outputs > 64 && problem->weight->part[LAC_PART_ROW_PERM].data)
-        fill += SCATTERED_SHARE * y_bytes / rates->memory;
-    double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * waves - 1.0);
-    bool few = s->few || (stream && s->tile_tokens < 256);
-    double efficiency = s->meets && stream ? MEET_EFFICIENCY
-                        : few && stream    ? FEW_EFFICIENCY
-                        : engine           ? s->boxes ? BOX_EFFICIENCY : STREAM_EFFICIENCY
-                                           : s->efficiency;
-    if (s->joined && !engine && !sparse) efficiency *= JOINED_SHARE;
-    if (lac_gather_in_fours(s))
-        efficiency *= s->tile_outputs * s->tile_tokens <= 128 * 128 ? FEW_FOURS_SHARE
-                      : s->tile_outputs > 64                        ? WIDE_FOURS_SHARE
-                                                                    : 1.0;
-    if (s->few && tiles * s->parts > clusters * blocks) efficiency *= AGAIN_SHARE;
-    if (!s->few && !s->meets) efficiency /= 1.0 + HOT_SHARE * lac_model_gpu_heat((read + written) / rates->shared / efficiency);
-    /* A block asks for a stage when one that it had is done with: its stages are so many round trips, one behind the other,
-     * each behind what all blocks have asked for. */
-    double deep = fmin(chain, s->stages);
-    double asked = fmin(tiles * s->parts, clusters * blocks * s->resident) * deep * lac_gather_stage(s);
-    double trips = chain / deep * (TRIP_SECONDS + asked / rates->l2 / TRIP_RATE);
-    lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1),
-                         .l2_bytes = pulled,
-                         .shared_bytes = read + written,
-                         .instructions = stages * (s->rows * 8 + 200),
-                         .mma_flops = stages * own * 2.0 * s->tile_outputs * s->tile_tokens * s->rows * (sparse ? 0.56 : 1.0),
-                         .blocks = tiles * s->parts,
-                         .blocks_at_once = clusters * blocks,
-                         .fill_seconds = turned / rates->memory + lac_model_gpu_parts(rates, partial, tiles) + fill,
-                         .chain_seconds = s->packed          ? chain * UNPACK_SECONDS
-                                          : stream || s->few ? 0.0
-                                          : s->boxes         ? chain * BOX_SECONDS
-                                                             : trips,
-                         .exposed = stream || s->few ? 0.0 : ONE_STAGE / (1.0 + overlap),
-                         .efficiency = efficiency,
-                         .launches = 1 + (turned > 0.0) + (s->parts > 1 && !s->meets),
-                         .early = !stream};
-    return lac_model_gpu_cost(rates, &work);
 }
 
 /* ---- candidates */
@@ -308,7 +156,7 @@ static bool streams_so(const lac_problem *problem, const lac_gather_shape *s)
 bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
 {
     const lac_geometry *g = &problem->weight->geometry;
-    int64_t rows = rows_of(problem->weight, s->kind), both = 2 * rows < g->k ? 2 * rows : g->k;
+    int64_t rows = lac_gather_rows(problem->weight, s->kind), both = 2 * rows < g->k ? 2 * rows : g->k;
     double density = g->k > 0 ? (double)rows / (double)g->k : 0.0;
     if (s->joined && s->paired) return false;
     /* Such tiles hold W with nearly all its zeros. */
@@ -372,7 +220,7 @@ typedef struct choice {
 
 static void compare(const lac_problem *problem, const lac_gather_shape *shape, choice *best)
 {
-    lac_cost now = cost_of(problem, shape);
+    lac_cost now = lac_gather_cost(problem, shape);
     if (best->found && now.seconds >= best->cost->seconds) return;
     *best->shape = *shape;
     *best->cost = now;
@@ -391,7 +239,7 @@ static void consider_meeting(const lac_problem *problem, lac_gather_shape shape,
     for (shape.parts = 2; shape.cluster == 1 && shape.parts <= most; ++shape.parts)
         if (shape.width / shape.parts >= least_share(problem) && lac_gather_shape_complete(problem, &shape) &&
             shape.most_stages >= shape.parts &&
-            (double)(shape.token_tiles * shape.output_tiles) <= clusters_at_once(problem, shape.parts))
+            (double)(shape.token_tiles * shape.output_tiles) <= lac_gather_clusters_at_once(problem, shape.parts))
             compare(problem, &shape, best);
 }
 
@@ -415,7 +263,7 @@ static void consider(const lac_problem *problem, lac_gather_shape shape, choice 
 /* A tile as it is, in a cluster, its rows of X one by one, or with short stages where these are few and waste less. */
 static void consider_ways(const lac_problem *problem, lac_gather_shape shape, choice *best)
 {
-    int64_t halves = lac_ceil_divide(rows_of(problem->weight, shape.kind), 32);
+    int64_t halves = lac_ceil_divide(lac_gather_rows(problem->weight, shape.kind), 32);
     bool saves = shape.kind != LAC_GATHER_STREAM && !shape.joined && halves % 2 && halves <= MOST_SHORT;
     int most = shape.kind == LAC_GATHER_STREAM || shape.tile_tokens == 512 ? 2 : 1; /* blocks of a cluster */
     for (shape.rows = 64; shape.rows >= (saves ? 32 : 64); shape.rows -= 32)

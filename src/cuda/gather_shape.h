@@ -79,11 +79,17 @@ static inline unsigned lac_gather_shared(const lac_gather_shape *s)
 static inline int64_t lac_gather_turned_ld(const lac_problem *problem) { return (problem->m + 63) / 64 * 64; }
 uint64_t lac_gather_turned_bytes(const lac_problem *problem, const lac_gather_shape *shape);
 
+/* Rows of X that a tile of outputs reads at most. */
+int64_t lac_gather_rows(const lac_weight *weight, lac_gather_kind kind);
+double lac_gather_clusters_at_once(const lac_problem *problem, int blocks);
+
 /* Fills in what follows from kind, rows, tile, width, cluster, resident, paired, height and groups; false when the kernel cannot run so. */
 bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *shape);
 /* Whether the copy engine brings X, where X is aligned: stream.cu, or gather_block.cu. It takes rows as they lie, so a stream whose
  * columns are in another order gathers instead. */
 bool lac_gather_by_engine(const lac_problem *problem, const lac_gather_shape *shape);
+/* gather_cost.c: what it costs so. */
+lac_cost lac_gather_cost(const lac_problem *problem, const lac_gather_shape *shape);
 /* The shape that the model likes best; false when the kernel cannot take the problem. */
 bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost);
 

@@ -1,0 +1,228 @@
+/* gather_cost.c - what a shape of kernels/gather.cu, gather_block.cu or stream.cu asks of the GPU, for the performance model. gather_shape.c
+ * asks for every candidate. The constants were fitted to runs on an H200 (docs/model.md). */
+#include <math.h>
+
+#include "core/dtype.h"
+#include "cuda/gather_shape.h"
+#include "format/weight.h"
+
+/* The first stages of a block and its last stores, and what the first wait for where their number must be loaded first. */
+static const double FILL_SECONDS = 0.2e-6, RANGE_SECONDS = 2.4e-6;
+/* What a tile costs beside its stages, and one of 128 x 256 for its size; blocks of a cluster wait for each other. */
+static const double SWITCH_SECONDS = 0.2e-6, EPILOGUE_SECONDS = 0.3e-6, CLUSTER_SECONDS = 1.0e-6;
+/* The same where rows of Y are in another order and no multiple of 8 elements long: they are stored one by one. */
+static const double SCATTER_SECONDS = 4e-6;
+/* Token-major Y that is not staged for the copy engine leaves in pieces of a few bytes, at so many bytes a second. */
+static const double UNSTAGED_RATE = 0.67e12;
+/* A block with one stage reads, multiplies and writes in turn, and others somewhat out of step with it; with each further stage, so much
+ * more of it overlaps. */
+static const double OVERLAP_A_STAGE = 0.02, ONE_STAGE = 0.8;
+/* From the moment when a stage of a gathering block is free to the end of its next products, if no other block asks for any, and of
+ * the rate of L2 what all of them get; a stage of boxes, at least. */
+static const double TRIP_SECONDS = 1.3e-6, TRIP_RATE = 2.5, BOX_SECONDS = 0.55e-6;
+/* The streaming kernel: a tile's epilogue, which no copy hides and parts that meet share, the first stages of a block, and a stage of
+ * packed weights, whatever else there is to do. */
+static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, UNPACK_SECONDS = 0.21e-6;
+/* Its parts that meet: every one beyond the second with 128 tokens; with up to 64 three, whose shares are uneven, and four; what 128 more
+ * tokens cost, and X that is token-major, but for 32. */
+static const double PART_SECONDS = 2.0e-6, THREE_SECONDS = 1.3e-6, FOUR_SECONDS = 0.3e-6, WIDE_SECONDS = 1.0e-6,
+                    STRAIGHT_SECONDS = 0.9e-6;
+/* The gathering kernel's parts that meet. */
+static const double MEET_SECONDS = 0.5e-6;
+/* What boxes of X that reach past the last token cost it, a stage of a block: token-major ones of several, and each of 64 tokens of
+ * feature-major rows that do not end with a sector of L2; others do not mind. */
+static const double PADDING_SECONDS = 0.07e-6, CUT_SECONDS = 0.11e-6;
+enum { SECTOR_TOKENS = 16 };
+
+/* Tiles for few tokens: a block's first stages and its last stores; and of its rate, what is left where blocks have more than one
+ * tile. */
+static const double FEW_SECONDS = 1.1e-6, AGAIN_SHARE = 0.82;
+
+/* Of the bound's rate, what the streaming kernels, their tiles for few tokens, parts that meet, and whole blocks reached on an
+ * H200. The rate of L2 is that of cp.async, which the copy engine exceeds; boxes wait for each other, and rows that come one by one
+ * were the faster in (256 and 1024,5120,20480) and (256,20480,5120). */
+static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.4, MEET_EFFICIENCY = 1.27, BOX_EFFICIENCY = 1.0;
+
+/* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
+static const double JOINED_SHARE = 0.74;
+
+/* And where they are joined in fours: a tile of 128 x 256, and those of half its size or less. Of the time in which the first writes
+ * rows of Y in another order, what no products hide. */
+static const double WIDE_FOURS_SHARE = 1.06, FEW_FOURS_SHARE = 0.96, SCATTERED_SHARE = 0.8;
+
+/* The clock falls under long work: by so much at most. */
+static const double HOT_SHARE = 0.2;
+
+/* A copy of 512 bytes by a warp's cp.async occupies shared memory for 12 clocks. */
+static const double CP_ASYNC_PORT = 3.0;
+
+/* What all blocks have to do, and how they go over the GPU. */
+typedef struct load {
+    bool stream;          /* stream.cu's                                                                  */
+    bool engine, streams; /* X comes by the copy engine; in its order                                     */
+    double tiles, stages; /* of all blocks                                                                */
+    double own;           /* of a pair, each warpgroup multiplies its own row group's stages, and only their W comes */
+    double clusters;      /* that run at once ...                                                         */
+    int blocks;           /* ... of so many                                                               */
+    double waves, chain;  /* chain: stages of a block                                                     */
+} load;
+
+static load load_of(const lac_problem *problem, const lac_gather_shape *s)
+{
+    load l = {.stream = s->kind == LAC_GATHER_STREAM,
+              .engine = lac_gather_by_engine(problem, s),
+              .tiles = (double)s->token_tiles * (double)s->output_tiles,
+              .own = s->paired ? (double)lac_gather_rows(problem->weight, s->kind) / s->rows / s->usual_stages : 1.0,
+              .blocks = s->cluster * (s->meets ? s->parts : 1)};
+    l.streams = l.engine && !s->boxes;
+    l.stages = l.tiles * s->usual_stages;
+    l.clusters = lac_gather_clusters_at_once(problem, l.blocks);
+    l.waves = ceil(l.tiles * s->parts / l.blocks / (l.clusters * s->resident));
+    l.chain = fmax(1.0, l.waves * s->usual_stages / s->parts);
+    return l;
+}
+
+/* ---- bytes */
+
+static double bytes_of_y(const lac_problem *problem)
+{
+    return (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(problem->options.y_dtype);
+}
+
+/* Out of memory and into it. Rows of X that no row group selects are not read. */
+static double memory_bytes(const lac_problem *problem, const lac_gather_shape *s, const load *l)
+{
+    double k = (double)problem->weight->geometry.k,
+           none = k > 0.0 ? fmax(0.0, 1.0 - (double)lac_gather_rows(problem->weight, s->kind) / k) : 0.0;
+    double x = (double)problem->m * k * (s->joined ? 1.0 : 1.0 - pow(none, (double)s->groups)) * 2.0;
+    double w = (double)s->output_tiles * s->usual_stages * l->own * lac_gather_w_stage(s);
+    return x + w + bytes_of_y(problem) * (problem->options.has_residual ? 2 : 1);
+}
+
+/* Out of L2. Token-major boxes of a stream end with the last token. */
+static double pulled_bytes(const lac_problem *problem, const lac_gather_shape *s, const load *l)
+{
+    bool cut = l->streams && problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    double x = cut ? 2.0 * s->rows * fmin(s->tile_tokens, (double)problem->m) : lac_gather_x_stage(s);
+    return l->stages * (s->filled * x / (l->streams ? (double)s->cluster : 1.0) +
+                        l->own * lac_gather_w_stage(s) / (l->streams ? 1.0 : (double)s->cluster));
+}
+
+/* Through the port of shared memory, which copies and tensor cores share. Each warpgroup reads W's rows once for each product and X's rows
+ * once for each 64 outputs; cp.async takes the port for three times its bytes, the copy engine for once. */
+static double port_bytes(const lac_gather_shape *s, const load *l)
+{
+    double read = l->stages * l->own *
+                  (s->tile_outputs / 64.0 * lac_gather_x_stage(s) + (double)s->tile_tokens / s->width * lac_gather_w_stage(s));
+    double written = l->stages * ((l->engine ? 1.0 : CP_ASYNC_PORT) * lac_gather_x_stage(s) + l->own * lac_gather_w_stage(s));
+    return read + written;
+}
+
+/* Of X that is turned round or copied first, read and written. */
+static double turned_bytes(const lac_problem *problem, const lac_gather_shape *s, const load *l)
+{
+    bool token_major = problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    bool as_is = l->engine && (token_major ? problem->weight->k_in : problem->m) % 8 == 0;
+    return as_is ? 0.0 : 2.0 * (double)lac_gather_turned_bytes(problem, s);
+}
+
+/* ---- seconds beside the stages */
+
+/* What parts that meet cost beside an epilogue. */
+static double meeting_seconds(const lac_problem *problem, const lac_gather_shape *s)
+{
+    double few = s->parts == 4 ? FOUR_SECONDS : s->parts == 3 ? THREE_SECONDS : 0.0;
+    return (s->tile_tokens > 64 ? (s->parts - 2) * PART_SECONDS : few) +
+           WIDE_SECONDS * fmax(0.0, s->tile_tokens / 128.0 - 1.0) +
+           (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR && s->tile_tokens > 32 ? STRAIGHT_SECONDS : 0.0);
+}
+
+/* A stage of a stream whose last tile has tokens that do not exist. */
+static double padding_seconds(const lac_problem *problem, const lac_gather_shape *s)
+{
+    if (problem->m % s->tile_tokens == 0) return 0.0;
+    if (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR) return problem->m > s->tile_tokens ? PADDING_SECONDS : 0.0;
+    return problem->m % SECTOR_TOKENS ? CUT_SECONDS * s->tile_tokens / 64.0 : 0.0;
+}
+
+/* The beginning of blocks and the ends of their tiles. */
+static double ends_seconds(const lac_problem *problem, const lac_gather_shape *s, const load *l)
+{
+    double area = s->tile_outputs * s->tile_tokens / 32768.0, tile = SWITCH_SECONDS + EPILOGUE_SECONDS * area;
+    bool scatters = problem->weight->part[LAC_PART_ROW_PERM].data && problem->m % 8;
+    if (l->stream)
+        return l->waves * TILE_SECONDS / (s->meets ? s->parts : 1) +
+               (l->streams ? l->chain * padding_seconds(problem, s) : 0.0) +
+               (s->meets ? meeting_seconds(problem, s) : STREAM_FILL_SECONDS);
+    return l->waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) + (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) +
+           (scatters ? SCATTER_SECONDS * area : 0.0);
+}
+
+/* The same, and what Y takes that does not leave by the copy engine, or in another order. */
+static double fill_seconds(const lac_problem *problem, const lac_gather_shape *s, const load *l)
+{
+    double fill = ends_seconds(problem, s, l), scattered = lac_cuda_scatter_seconds(problem);
+    bool direct = problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR && s->staging == 0 && !s->by_last && !l->stream;
+    if (s->few) fill += FEW_SECONDS + (s->meets ? MEET_SECONDS : 0.0);
+    fill += scattered > 0.0 ? scattered : direct ? bytes_of_y(problem) / UNSTAGED_RATE : 0.0;
+    if (lac_gather_in_fours(s) && s->tile_outputs > 64 && problem->weight->part[LAC_PART_ROW_PERM].data)
+        fill += SCATTERED_SHARE * bytes_of_y(problem) / lac_cuda_rates_of(problem->device)->memory;
+    return fill;
+}
+
+/* What stages that wait for each other take at least. A block asks for a stage when one that it had is done with: its stages are so many
+ * round trips, one behind the other, each behind what all blocks have asked for. */
+static double chain_seconds(const lac_problem *problem, const lac_gather_shape *s, const load *l)
+{
+    double deep = fmin(l->chain, s->stages);
+    double asked = fmin(l->tiles * s->parts, l->clusters * l->blocks * s->resident) * deep * lac_gather_stage(s);
+    if (s->packed) return l->chain * UNPACK_SECONDS;
+    if (l->stream || s->few) return 0.0;
+    if (s->boxes) return l->chain * BOX_SECONDS;
+    return l->chain / deep * (TRIP_SECONDS + asked / lac_cuda_rates_of(problem->device)->l2 / TRIP_RATE);
+}
+
+/* ---- rates */
+
+/* Of the bound's rate, what is reached. */
+static double efficiency_of(const lac_problem *problem, const lac_gather_shape *s, const load *l)
+{
+    double area = s->tile_outputs * s->tile_tokens;
+    double reached = l->stream && s->meets                           ? MEET_EFFICIENCY
+                     : l->stream && (s->few || s->tile_tokens < 256) ? FEW_EFFICIENCY
+                     : l->engine                                     ? s->boxes ? BOX_EFFICIENCY : STREAM_EFFICIENCY
+                                                                     : s->efficiency;
+    if (s->joined && !l->engine && !lac_gather_is_sparse(s)) reached *= JOINED_SHARE;
+    if (lac_gather_in_fours(s)) reached *= area <= 128 * 128 ? FEW_FOURS_SHARE : s->tile_outputs > 64 ? WIDE_FOURS_SHARE : 1.0;
+    if (s->few && l->tiles * s->parts > l->clusters * l->blocks) reached *= AGAIN_SHARE;
+    if (!s->few && !s->meets) {
+        double shared = lac_cuda_rates_of(problem->device)->shared;
+        reached /= 1.0 + HOT_SHARE * lac_model_gpu_heat(port_bytes(s, l) / shared / reached);
+    }
+    return reached;
+}
+
+lac_cost lac_gather_cost(const lac_problem *problem, const lac_gather_shape *s)
+{
+    const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
+    load l = load_of(problem, s);
+    bool apart = s->parts > 1 && !s->meets; /* parts are added up by another kernel */
+    double turned = turned_bytes(problem, s, &l), area = s->tile_outputs * s->tile_tokens;
+    double partial = apart ? l.tiles * s->parts * area * 4.0 : 0.0;
+    double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * l.waves - 1.0);
+    lac_gpu_work work = {.memory_bytes = memory_bytes(problem, s, &l),
+                         .l2_bytes = pulled_bytes(problem, s, &l),
+                         .shared_bytes = port_bytes(s, &l),
+                         .instructions = l.stages * (s->rows * 8 + 200),
+                         .mma_flops = l.stages * l.own * 2.0 * area * s->rows * (lac_gather_is_sparse(s) ? 0.56 : 1.0),
+                         .blocks = l.tiles * s->parts,
+                         .blocks_at_once = l.clusters * l.blocks,
+                         .fill_seconds = turned / rates->memory + lac_model_gpu_parts(rates, partial, l.tiles) +
+                                         fill_seconds(problem, s, &l),
+                         .chain_seconds = chain_seconds(problem, s, &l),
+                         .exposed = l.stream || s->few ? 0.0 : ONE_STAGE / (1.0 + overlap),
+                         .efficiency = efficiency_of(problem, s, &l),
+                         .launches = 1 + (turned > 0.0) + apart,
+                         .early = !l.stream};
+    return lac_model_gpu_cost(rates, &work);
+}
