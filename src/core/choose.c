@@ -146,8 +146,8 @@ static lac_status challenge(const lac_test_bed *bed, const lac_kernel *other, co
     lac_entrant entrants[2] = {{*first, *state, 0.0}, {other, prepared, 0.0}};
     status = lac_test_bed_race(bed, entrants, 2);
     bool dense = other->info.is_dense, surely = !dense && !bed->problem->options.measure;
-    double least = (dense ? 1.0 : QUICKER) * entrants[0].seconds - (surely ? SURE : 0.0);
-    bool wins = !status && entrants[1].seconds < least;
+    double limit = (dense ? 1.0 : QUICKER) * entrants[0].seconds - (surely ? SURE : 0.0);
+    bool wins = !status && entrants[1].seconds < limit;
     if (!status) *seconds = entrants[wins].seconds;
     lac_kernel_release(wins ? *first : other, wins ? *state : prepared);
     if (wins) {

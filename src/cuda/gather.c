@@ -321,7 +321,7 @@ static bool suits_engine(const lac_cuda_boxes *boxes)
 }
 
 /* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x a block's share of the tokens, of which a stream
- * brings those that exist where they are all there are (stream.cu). */
+ * brings those that exist where they are all there are (stream_x.cuh, which waits for as many bytes). */
 static lac_cuda_boxes boxes_of_x(const lac_problem *problem, const lac_gather_shape *s, const void *x, int64_t ldx,
                                  bool token_major)
 {

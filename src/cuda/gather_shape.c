@@ -106,7 +106,6 @@ bool lac_gather_by_engine(const lac_problem *problem, const lac_gather_shape *s)
     return s->boxes || (s->kind == LAC_GATHER_STREAM && !problem->weight->part[LAC_PART_COL_PERM].data);
 }
 
-/* Clusters of so many blocks that run at once. */
 double lac_gather_clusters_at_once(const lac_problem *problem, int blocks)
 {
     return floor(lac_cuda_rates_of(problem->device)->multiprocessors * (blocks > 2 ? LARGE_CLUSTERS : 1.0) / blocks);

@@ -81,6 +81,7 @@ uint64_t lac_gather_turned_bytes(const lac_problem *problem, const lac_gather_sh
 
 /* Rows of X that a tile of outputs reads at most. */
 int64_t lac_gather_rows(const lac_weight *weight, lac_gather_kind kind);
+/* Clusters of so many blocks that run at once. */
 double lac_gather_clusters_at_once(const lac_problem *problem, int blocks);
 
 /* Fills in what follows from kind, rows, tile, width, cluster, resident, paired, height and groups; false when the kernel cannot run so. */
