@@ -120,12 +120,15 @@ static int early_of(const lac_problem *problem, const lac_gather_shape *s, int p
 
 static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_gather_shape *s, int program)
 {
-    static const char *const entries[] = {[GATHER] = "lac_gather", [STREAM] = "lac_stream", [REDUCE] = "lac_tile_reduce"};
+    static const char *const entries[] = {[GATHER] = "lac_gather", [REDUCE] = "lac_tile_reduce"};
     if (program == STREAM && s->boxes)
         lac_cuda_request_begin(request, "gather_block.cu", "lac_gather_block");
+    else if (is_stream(s, program) && lac_gather_streams_few(s))
+        lac_cuda_request_begin(request, "stream_few.cu", "lac_stream_few");
+    else if (is_stream(s, program))
+        lac_cuda_request_begin(request, "stream.cu", "lac_stream");
     else
-        lac_cuda_request_begin(request, is_stream(s, program) ? "stream.cu" : "gather.cu",
-                               entries[is_stream(s, program) ? STREAM : program]);
+        lac_cuda_request_begin(request, "gather.cu", entries[program]);
     lac_cuda_request_define_problem(request, problem);
     lac_cuda_request_define(request, "LAC_ROWS", s->rows);
     lac_cuda_request_define(request, "LAC_TILE_OUTPUTS", s->tile_outputs);
@@ -138,6 +141,8 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     if (is_stream(s, program) && !s->boxes) {
         lac_cuda_request_define(request, "LAC_PACKED", s->packed);
         lac_cuda_request_define(request, "LAC_X_COPIED", program == GATHER);
+        if (lac_gather_streams_few(s)) lac_cuda_request_define(request, "LAC_RUN", lac_gather_run(s));
+        if (s->pushes) lac_cuda_request_define(request, "LAC_PUSHES", 1);
     }
     lac_cuda_request_define(request, "LAC_SPARSE", lac_gather_is_sparse(s));
     lac_cuda_request_define(request, "LAC_PARTS", parts_of(s, program));
@@ -335,7 +340,7 @@ static lac_cuda_boxes boxes_of_x(const lac_problem *problem, const lac_gather_sh
                             .rows = token_major ? m : k,
                             .ld = ldx,
                             .across = token_major ? rows : 64,
-                            .down = token_major ? share : rows};
+                            .down = token_major ? share : rows * (unsigned)lac_gather_run(s)};
 }
 
 /* Y for the copy engine: boxes of 64 outputs x 64 tokens. */

@@ -20,18 +20,19 @@ static const double OVERLAP_A_STAGE = 0.02, ONE_STAGE = 0.8;
 /* From the moment when a stage of a gathering block is free to the end of its next products, if no other block asks for any, and of
  * the rate of L2 what all of them get; a stage of boxes, at least. */
 static const double TRIP_SECONDS = 1.3e-6, TRIP_RATE = 2.5, BOX_SECONDS = 0.55e-6;
-/* The streaming kernel: a tile's epilogue, which no copy hides and parts that meet share, the first stages of a block, and a stage of
- * packed weights, whatever else there is to do. */
+/* The streaming kernel: a tile's epilogue, which no copy hides, the first stages of a block, and a step of packed weights, whatever else
+ * there is to do. */
 static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, UNPACK_SECONDS = 0.21e-6;
-/* Its parts that meet: every one beyond the second with 128 tokens; with up to 64 three, whose shares are uneven, and four; what 128 more
- * tokens cost, and X that is token-major, but for 32. */
-static const double PART_SECONDS = 2.0e-6, THREE_SECONDS = 1.3e-6, FOUR_SECONDS = 0.3e-6, WIDE_SECONDS = 1.0e-6,
-                    STRAIGHT_SECONDS = 0.9e-6;
+/* With few tokens: the first stages of a block and its last stores, less with token-major X, whose first box is less; what 16 token-major
+ * tokens of a share cost, which are sent, and 128 tokens that are read out of other blocks' memory, token-major ones more; of the shorter
+ * of memory's time and a block's, what the longer does not hide. */
+static const double BEGIN_SECONDS = 0.1e-6, STRAIGHT_SECONDS = 0.25e-6, SENT_SECONDS = 0.42e-6, READ_SECONDS = 2.0e-6,
+                    STRAIGHT_READ_SECONDS = 1.8e-6, UNHIDDEN_SHARE = 0.1;
 /* The gathering kernel's parts that meet. */
 static const double MEET_SECONDS = 0.5e-6;
-/* What boxes of X that reach past the last token cost it, a stage of a block: token-major ones of several, and each of 64 tokens of
- * feature-major rows that do not end with a sector of L2; others do not mind. */
-static const double PADDING_SECONDS = 0.07e-6, CUT_SECONDS = 0.11e-6;
+/* What boxes of X that reach past the last token cost it, a step of a block: token-major ones of several, and each of 64 tokens of
+ * feature-major rows, few tokens' or such as do not end with a sector of L2. */
+static const double PADDING_SECONDS = 0.07e-6, OUTSIDE_SECONDS = 0.034e-6, CUT_SECONDS = 0.11e-6;
 enum { SECTOR_TOKENS = 16 };
 
 /* Tiles for few tokens: a block's first stages and its last stores; and of its rate, what is left where blocks have more than one
@@ -41,7 +42,7 @@ static const double FEW_SECONDS = 1.1e-6, AGAIN_SHARE = 0.82;
 /* Of the bound's rate, what the streaming kernels, their tiles for few tokens, parts that meet, and whole blocks reached on an
  * H200. The rate of L2 is that of cp.async, which the copy engine exceeds; boxes wait for each other, and rows that come one by one
  * were the faster in (256 and 1024,5120,20480) and (256,20480,5120). */
-static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.4, MEET_EFFICIENCY = 1.27, BOX_EFFICIENCY = 1.0;
+static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.4, MEET_EFFICIENCY = 2.0, BOX_EFFICIENCY = 1.0;
 
 /* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
 static const double JOINED_SHARE = 0.74;
@@ -128,21 +129,32 @@ static double turned_bytes(const lac_problem *problem, const lac_gather_shape *s
 
 /* ---- seconds beside the stages */
 
-/* What parts that meet cost beside an epilogue. */
-static double meeting_seconds(const lac_problem *problem, const lac_gather_shape *s)
-{
-    double few = s->parts == 4 ? FOUR_SECONDS : s->parts == 3 ? THREE_SECONDS : 0.0;
-    return (s->tile_tokens > 64 ? (s->parts - 2) * PART_SECONDS : few) +
-           WIDE_SECONDS * fmax(0.0, s->tile_tokens / 128.0 - 1.0) +
-           (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR && s->tile_tokens > 32 ? STRAIGHT_SECONDS : 0.0);
-}
-
-/* A stage of a stream whose last tile has tokens that do not exist. */
+/* A step of a stream whose last tile has tokens that do not exist. A copy of X has them. */
 static double padding_seconds(const lac_problem *problem, const lac_gather_shape *s)
 {
     if (problem->m % s->tile_tokens == 0) return 0.0;
     if (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR) return problem->m > s->tile_tokens ? PADDING_SECONDS : 0.0;
-    return problem->m % SECTOR_TOKENS ? CUT_SECONDS * s->tile_tokens / 64.0 : 0.0;
+    if (problem->m % 8 && lac_gather_copies_x(s)) return 0.0;
+    double box = problem->m % SECTOR_TOKENS ? CUT_SECONDS : s->meets ? OUTSIDE_SECONDS : 0.0;
+    return box * s->tile_tokens / 64.0;
+}
+
+/* What a block takes in, at 64 bytes a clock: half of what it can read of its shared memory. */
+static double intake_seconds(const lac_problem *problem, const lac_gather_shape *s, const load *l)
+{
+    const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
+    return pulled_bytes(problem, s, l) / (l->tiles * s->parts) / (0.5 * rates->shared / rates->multiprocessors);
+}
+
+/* Few tokens' blocks beside memory and what they take in. */
+static double few_seconds(const lac_problem *problem, const lac_gather_shape *s, const load *l)
+{
+    bool straight = problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    double memory = memory_bytes(problem, s, l) / lac_cuda_rates_of(problem->device)->memory;
+    double sent = straight ? SENT_SECONDS * s->width / s->parts / 16.0 : 0.0;
+    double read = (READ_SECONDS + (straight ? STRAIGHT_READ_SECONDS : 0.0)) * s->tile_tokens / 128.0;
+    return BEGIN_SECONDS - (straight ? STRAIGHT_SECONDS : 0.0) + (s->pushes ? sent : read) +
+           UNHIDDEN_SHARE * fmin(memory, intake_seconds(problem, s, l));
 }
 
 /* The beginning of blocks and the ends of their tiles. */
@@ -151,9 +163,8 @@ static double ends_seconds(const lac_problem *problem, const lac_gather_shape *s
     double area = s->tile_outputs * s->tile_tokens / 32768.0, tile = SWITCH_SECONDS + EPILOGUE_SECONDS * area;
     bool scatters = problem->weight->part[LAC_PART_ROW_PERM].data && problem->m % 8;
     if (l->stream)
-        return l->waves * TILE_SECONDS / (s->meets ? s->parts : 1) +
-               (l->streams ? l->chain * padding_seconds(problem, s) : 0.0) +
-               (s->meets ? meeting_seconds(problem, s) : STREAM_FILL_SECONDS);
+        return (l->streams ? l->chain * padding_seconds(problem, s) : 0.0) +
+               (s->meets ? few_seconds(problem, s, l) : l->waves * TILE_SECONDS + STREAM_FILL_SECONDS);
     return l->waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) + (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) +
            (scatters ? SCATTER_SECONDS * area : 0.0);
 }
@@ -176,6 +187,7 @@ static double chain_seconds(const lac_problem *problem, const lac_gather_shape *
 {
     double deep = fmin(l->chain, s->stages);
     double asked = fmin(l->tiles * s->parts, l->clusters * l->blocks * s->resident) * deep * lac_gather_stage(s);
+    if (lac_gather_streams_few(s)) return fmax(intake_seconds(problem, s, l), s->packed ? l->chain * UNPACK_SECONDS : 0.0);
     if (s->packed) return l->chain * UNPACK_SECONDS;
     if (l->stream || s->few) return 0.0;
     if (s->boxes) return l->chain * BOX_SECONDS;

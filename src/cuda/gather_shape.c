@@ -19,6 +19,8 @@ enum {
     LEAST_BESIDE = 4,
     LEAST_ALONE = 64,
     MOST_MEETING = 4,
+    MOST_MEETING_BYTES = 24576,
+    LEAST_RUNS = 4, /* stages of few tokens: of two one is multiplied and one is given back, and none would be under way */
     MOST_SHORT = 3
 };
 
@@ -146,8 +148,9 @@ static bool streams_so(const lac_problem *problem, const lac_gather_shape *s)
 {
     bool token_major =
         problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR && problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    if (s->kind != LAC_GATHER_STREAM) return !s->packed && s->width != 32;
     if (!lac_gather_copies_x(s)) return true;
-    if (s->kind != LAC_GATHER_STREAM || s->cluster > 1 || !lac_gather_by_engine(problem, s)) return false;
+    if (s->cluster > 1 || !lac_gather_by_engine(problem, s)) return false;
     if (s->width == 32 && (!s->meets || !token_major || problem->m > s->tile_tokens)) return false;
     return !s->packed || (s->tile_tokens <= 128 && s->tile_outputs >= 128 && hold_two(&problem->weight->geometry, 8));
 }
@@ -200,6 +203,8 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     int64_t bytes = (int64_t)lac_cuda_target_of(problem->device)->shared_per_block, stage = lac_gather_stage(s);
     if (s->resident > 1) bytes = (bytes + RESERVED_BYTES) / s->resident - RESERVED_BYTES;
     bytes -= s->kind == LAC_GATHER_STREAM ? BARRIER_BYTES : LAC_GATHER_NUMBERS_BYTES;
+    s->pushes = s->kind == LAC_GATHER_STREAM && lac_gather_meeting(s) > 0 && lac_gather_meeting(s) <= MOST_MEETING_BYTES;
+    if (s->pushes) bytes -= lac_gather_meeting(s);
     s->stages = bytes / stage < MOST_STAGES ? (int)(bytes / stage) : MOST_STAGES;
     s->staging = lac_gather_in_turns(s) ? 1 : s->meets || !stores(problem, s) ? 0 : s->few ? 1 : staging_beside(s, bytes);
     s->by_last = leaves_by_last(problem, s);
@@ -207,8 +212,8 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     if (lac_gather_in_turns(s)) s->stages -= s->stages % 2;
     int64_t turned = lac_ceil_divide(problem->weight->k_in, 64) * (lac_gather_turned_ld(problem) / 64); /* blocks of turn.cu */
     if (s->meets && s->stages * stage < (int64_t)s->tile_outputs * s->tile_tokens * 4) return false; /* sums, in their place */
-    return s->stages >= 2 && turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
-           s->output_tiles * s->most_stages < INT32_MAX / s->rows;
+    return s->stages >= (lac_gather_streams_few(s) ? LEAST_RUNS : 2) && turned <= INT32_MAX &&
+           s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS && s->output_tiles * s->most_stages < INT32_MAX / s->rows;
 }
 
 typedef struct choice {
@@ -234,7 +239,7 @@ static void consider_meeting(const lac_problem *problem, lac_gather_shape shape,
     if (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR && shape.tile_tokens > 64 && 2 * problem->m <= shape.tile_tokens)
         return;
     shape.meets = true;
-    int most = shape.few ? 2 : MOST_MEETING;
+    int most = shape.few || shape.tile_outputs < 128 ? 2 : MOST_MEETING;
     for (shape.parts = 2; shape.cluster == 1 && shape.parts <= most; ++shape.parts)
         if (shape.width / shape.parts >= least_share(problem) && lac_gather_shape_complete(problem, &shape) &&
             shape.most_stages >= shape.parts &&

@@ -18,6 +18,7 @@ typedef struct lac_gather_shape {
     int tile_outputs, tile_tokens, width;        /* width: tokens of one product       */
     int stages, cluster, parts;                  /* parts of k                         */
     bool meets;                                  /* the parts of a tile are blocks of one cluster     */
+    bool pushes;                                 /* ... which send each other their sums: stream_meet.cuh */
     int resident;                                /* blocks of a multiprocessor         */
     bool paired;                                 /* a tile has two row groups of up to 64 outputs */
     bool joined;                                 /* a tile reads what any of its row groups selects: for low ones */
@@ -55,10 +56,17 @@ static inline int lac_gather_w_stage(const lac_gather_shape *s)
 }
 static inline int lac_gather_x_stage(const lac_gather_shape *s) { return (s->tile_tokens + 63) / 64 * 64 * s->rows * 2; }
 /* Whether the stream reads X that the copy engine cannot take out of a copy in the workspace; else gather.cu does, from where it is. */
-static inline bool lac_gather_copies_x(const lac_gather_shape *s) { return s->packed || s->width == 32; }
+static inline bool lac_gather_copies_x(const lac_gather_shape *s)
+{
+    return s->kind == LAC_GATHER_STREAM && (s->packed || s->width == 32 || s->meets);
+}
+/* Whether a stream is stream_few.cu's, whose stages are runs of steps of `rows` rows; else a stage is a step. */
+enum { LAC_GATHER_RUN = 2 };
+static inline bool lac_gather_streams_few(const lac_gather_shape *s) { return s->kind == LAC_GATHER_STREAM && s->meets; }
+static inline int lac_gather_run(const lac_gather_shape *s) { return lac_gather_streams_few(s) ? LAC_GATHER_RUN : 1; }
 static inline int lac_gather_stage(const lac_gather_shape *s)
 {
-    return (lac_gather_x_stage(s) + lac_gather_w_stage(s) + 1023) / 1024 * 1024;
+    return (lac_gather_run(s) * (lac_gather_x_stage(s) + lac_gather_w_stage(s)) + 1023) / 1024 * 1024;
 }
 /* The two warpgroups have the stages of 64 outputs x 64 tokens in turns, and need staging to add up. */
 static inline bool lac_gather_in_turns(const lac_gather_shape *s)
@@ -66,12 +74,18 @@ static inline bool lac_gather_in_turns(const lac_gather_shape *s)
     return s->few && s->tile_outputs == 64 && s->tile_tokens == 64;
 }
 static inline int lac_gather_staging(int pieces) { return pieces * 2 * 8192; } /* 64 x 64 elements for each warpgroup */
+/* Room for the sums that the others of a cluster send, where parts divide them: half of the width for each of 256 threads. */
+static inline int lac_gather_meeting(const lac_gather_shape *s)
+{
+    return s->meets && s->width / 2 % s->parts == 0 ? (s->parts - 1) * (s->width / 2 / s->parts) * 1024 : 0;
+}
 /* Barriers and row numbers of kernels/gather.cu, beside what lac_gather_shared counts. */
 enum { LAC_GATHER_NUMBERS_BYTES = 3072 };
 
 static inline unsigned lac_gather_shared(const lac_gather_shape *s)
 {
-    return (unsigned)(s->stages * lac_gather_stage(s) + lac_gather_staging(s->staging));
+    return (unsigned)(s->stages * lac_gather_stage(s) + lac_gather_staging(s->staging) +
+                      (s->pushes ? lac_gather_meeting(s) : 0));
 }
 
 /* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes; 0 where the caller's

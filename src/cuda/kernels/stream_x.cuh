@@ -1,5 +1,5 @@
 /* stream_x.cuh - X on its way into a stage where the blocks of a cluster have the same tokens (LAC_SHARES_X): each fetches its
- * share of them for all, by the tensor copy engine. Used by stream.cu, behind tile_product.cuh.
+ * share of them for all, by the tensor copy engine. Used by stream.cu and stream_few.cu, behind tile_product.cuh.
  *
  * X feature-major comes in boxes of LAC_ROWS rows x 64 tokens, token-major in boxes of LAC_ROWS inputs x a share of the tokens, or of 256,
  * the engine's most; what lies outside is zero. A token-major box that has all tokens ends with the last one: to fill up what lies beyond
