@@ -1,7 +1,9 @@
 /* test_gpu_cases.c - what tests/gpu promises, as far as it needs no GPU: that its rows cover every pair, that every kernel of
  * the registry gets rows, and that the host's half of them works: weights re-tiled, plans made, launches that a driver would take,
  * all given back. */
+#include "cuda/state.h"
 #include "gpu/gpu_case.h"
+#include "gpu/gpu_tiles.h"
 #include "gpu/pairwise.h"
 
 #include <dlfcn.h>
@@ -78,6 +80,24 @@ static void every_kernel_of_the_gpu_has_rows(void **state)
     gpu_list_free(&list);
 }
 
+/* Narrow layers with many tokens have a tile that no row reaches. */
+static void tiles_of_large_problems_are_found(void **state)
+{
+    (void)state;
+    lac_device *target = NULL;
+    gpu_tiles tiles;
+    bool found = false;
+    assert_ok(lac_cuda_target_open("sm_90a", &target));
+    gpu_tiles_make(target, &tiles);
+    print_message("%d problems, %d programs\n", tiles.count, tiles.programs);
+    assert_true(tiles.count > 100 && tiles.programs > tiles.count);
+    for (int i = 0; i < tiles.count; ++i)
+        found |= !strcmp(tiles.tile[i].kernel, "cuda_f16_stream") && tiles.tile[i].m >= 8192 && tiles.tile[i].n <= 320;
+    assert_true(found);
+    gpu_tiles_free(&tiles);
+    lac_device_close(target);
+}
+
 /* On a driver that refuses what the real one refuses, and runs nothing. */
 static void the_host_does_its_half_of_every_kernel(void **state)
 {
@@ -113,6 +133,7 @@ int main(void)
     setenv("LAC_CACHE_DIR", test_path("cache"), 1);
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_cover_every_pair), cmocka_unit_test(a_filter_is_obeyed),
                                        cmocka_unit_test(every_kernel_of_the_gpu_has_rows),
+                                       cmocka_unit_test(tiles_of_large_problems_are_found),
                                        cmocka_unit_test(the_host_does_its_half_of_every_kernel)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

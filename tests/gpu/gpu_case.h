@@ -31,6 +31,8 @@ typedef struct gpu_list {
     int programs; /* distinct ones, for the first shape of each row */
 } gpu_list;
 
+/* Whether a kernel's name begins with the prefix or, after a '!', does not; NULL: always. */
+bool gpu_kernel_is_wanted(const char *name, const char *prefix);
 /* `arch` is "sm_90a": which kernels apply is asked of a target without a GPU. `most` rows for a kernel;
  * only kernels whose name begins with `prefix`, or the others where it begins with '!', unless that is NULL. */
 void gpu_list_make(const char *arch, const char *prefix, int most, gpu_list *list);

@@ -174,7 +174,7 @@ static int compare_rows(const void *a, const void *b)
                                        : strcmp(left->kernel, right->kernel);
 }
 
-static bool is_wanted(const char *name, const char *prefix)
+bool gpu_kernel_is_wanted(const char *name, const char *prefix)
 {
     if (!prefix) return true;
     bool others = *prefix == '!';
@@ -192,7 +192,7 @@ void gpu_list_make(const char *arch, const char *prefix, int most, gpu_list *lis
     uint64_t *seen = NULL;
     for (size_t i = 0; (a.kernel = lac_registry_kernel(i)); ++i) {
         if (a.kernel->info.device != LAC_DEVICE_KIND_CUDA) continue;
-        if (!is_wanted(a.kernel->info.name, prefix)) continue;
+        if (!gpu_kernel_is_wanted(a.kernel->info.name, prefix)) continue;
         test_random random = test_random_make(a.kernel->info.name, -1); /* the same rows, whatever other kernels there are */
         list->kernels++;
         int made = pairwise_make(&random, fixed_counts, FIXED_FACTORS, kernel_takes, &a, fixed, most);

@@ -149,7 +149,8 @@ int main(void)
     const struct CMUnitTest cases[] = {cmocka_unit_test(every_kernel_passes_its_cases)};
     int failures = cmocka_run_group_tests_name("kernels of the GPU", cases, NULL, NULL);
     /* A sanitizer takes what the runtime's tests do on purpose for errors, and their times are not its business. */
-    bool runtime = !getenv("LAC_TEST_GPU_CASE") && !getenv("LAC_TEST_GPU_KERNEL") && !getenv("LAC_TEST_GPU_RAW");
+    bool all = !getenv("LAC_TEST_GPU_CASE") && !getenv("LAC_TEST_GPU_RAW"), runtime = all && !getenv("LAC_TEST_GPU_KERNEL");
+    if (all) failures += test_gpu_tiles(workers > 0 ? workers : 1);
     if (runtime && workers > 0) gpu_workers_each(test_gpu_runtime_plan, workers);
     if (runtime) failures += test_gpu_runtime() + test_gpu_time();
     printf("%s: %d of %d rows passed, %d failed; %d programs compiled in %.0f s, rows run in %.0f s, all in %.0f s\n",

@@ -2,12 +2,14 @@
 #ifndef TEST_GPU_H
 #define TEST_GPU_H
 
-#include <stdbool.h>
+#include "gpu/workers.h"
 
-/* test_gpu_runtime.c and test_gpu_time.c: how many tests failed. */
+/* test_gpu_tiles.c, test_gpu_runtime.c and test_gpu_time.c: how many tests failed. The tiles are checked by so many processes, while this one
+ * has no driver open. */
+int test_gpu_tiles(int processes);
 int test_gpu_runtime(void);
-/* Makes the index-th plan of those tests, which compiles what it needs; false past the last. */
-bool test_gpu_runtime_plan(int index);
 int test_gpu_time(void);
+/* Makes the index-th plan of the runtime's tests, which compiles what it needs. */
+gpu_step test_gpu_runtime_plan(int index);
 
 #endif

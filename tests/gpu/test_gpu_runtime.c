@@ -525,7 +525,7 @@ static void devices_can_be_opened_again_and_beside_each_other(void **state)
 }
 
 /* The plans of the tests above that want a program of their own; nobody minds when one fails here. */
-bool test_gpu_runtime_plan(int index)
+gpu_step test_gpu_runtime_plan(int index)
 {
     if (!device) assert_ok(lac_device_open("cuda:0", &device));
     if (index < PICKED_PATTERNS * PICKED_TOKENS) {
@@ -536,7 +536,7 @@ bool test_gpu_runtime_plan(int index)
         lac_plan_create(device, weight, picked_tokens[j], &picked_options, &plan);
         lac_plan_free(plan);
         lac_weight_free(weight);
-        return true;
+        return GPU_STEP_PASSED;
     }
     index -= PICKED_PATTERNS * PICKED_TOKENS;
     lac_kernel_info kernel = {.size = sizeof kernel};
@@ -544,11 +544,11 @@ bool test_gpu_runtime_plan(int index)
         if (kernel.device != LAC_DEVICE_KIND_CUDA) continue;
         if (index < GRAPHS) try_plan(graphs[index].pattern, kernel.name, graphs[index].m, 256, 512);
         if (index == GRAPHS) try_plan("vw32:8:32", kernel.name, 64, 256, 256); /* that measuring compares */
-        if (index <= GRAPHS) return true;
+        if (index <= GRAPHS) return GPU_STEP_PASSED;
         index -= GRAPHS + 1;
     }
     if (index < 10) try_plan("vw32:8:32", NULL, 1 + 13 * index, 256, 256);
-    return index < 10;
+    return index < 10 ? GPU_STEP_PASSED : GPU_STEP_NONE;
 }
 
 int test_gpu_runtime(void)

@@ -213,19 +213,23 @@ gpu_compiled gpu_workers_compile(const gpu_list *list, const char *arch, int sha
     return result;
 }
 
-void gpu_workers_each(bool (*one)(int index), int processes)
+int gpu_workers_each(gpu_step (*one)(int index), int processes)
 {
     board *b = board_make(0);
+    int failed = 0, status;
     for (int i = 0; i < processes; ++i) {
         fflush(NULL);
         pid_t child = fork();
-        if (child < 0) break;
-        if (child > 0) continue;
-        while (one(atomic_fetch_add(&b->next, 1))) continue;
-        _exit(0);
+        if (child < 0) ++failed;
+        if (child != 0) continue;
+        bool fails = false;
+        for (gpu_step step; (step = one(atomic_fetch_add(&b->next, 1))) != GPU_STEP_NONE;) fails |= step == GPU_STEP_FAILED;
+        fflush(NULL);
+        _exit(fails);
     }
-    while (wait(NULL) > 0) continue;
+    while (wait(&status) > 0) failed += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
     board_free(b, 0);
+    return failed;
 }
 
 /* "cuda_f32_strict: 158 of 160 rows passed, 2 failed", kernel by kernel. */

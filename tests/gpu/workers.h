@@ -26,8 +26,15 @@ typedef struct gpu_compiled {
 /* Compiles what all rows need into the cache, each program once, in `processes` processes that need no GPU. */
 gpu_compiled gpu_workers_compile(const gpu_list *list, const char *arch, int shapes, int processes);
 
-/* Calls `one` with 0, 1, 2 ... in several processes until it says that there is no more. What they do must outlive them. */
-void gpu_workers_each(bool (*one)(int index), int processes);
+typedef enum gpu_step {
+    GPU_STEP_NONE, /* there is no more */
+    GPU_STEP_PASSED,
+    GPU_STEP_FAILED
+} gpu_step;
+
+/* Calls `one` with 0, 1, 2 ... in several processes until it says that there is no more. What they do must outlive them. How many of the
+ * processes saw a failure, or ended before that. */
+int gpu_workers_each(gpu_step (*one)(int index), int processes);
 
 typedef struct gpu_limits {
     int seconds;        /* no row is begun after so long; 0: no limit                          */
