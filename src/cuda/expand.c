@@ -10,14 +10,7 @@
 #include "cuda/kernels/gather_arguments.h"
 #include "format/weight.h"
 
-enum {
-    PRODUCT_THREADS = 384,
-    REDUCE_THREADS = 256,
-    CLEAR_THREADS = 256,
-    ALIGNMENT = 256,
-    MOST_BOX = 256,
-    BY_HAND_TOKENS = 128
-};
+enum { PRODUCT_THREADS = 384, REDUCE_THREADS = 256, CLEAR_THREADS = 256, ALIGNMENT = 256, BY_HAND_TOKENS = 128 };
 enum { PRODUCT, BY_HAND, LAST, PROGRAMS }; /* the order of the requests; LAST adds up parts, or clears the ring's counters */
 _Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
 
@@ -213,12 +206,6 @@ static lac_gather_args make_args(const expand_state *state, const lac_gpu_call *
                              .stages_a_tile = s->team ? (int)s->steps : 0};
 }
 
-/* Whether the copy engine can take a matrix of the caller's. */
-static bool suits_engine(const lac_cuda_boxes *boxes)
-{
-    return (uintptr_t)boxes->data % 16 == 0 && boxes->ld % 8 == 0 && boxes->columns > 0 && boxes->rows > 0;
-}
-
 /* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x as many tokens as a box may have, through
  * the ring a block's share of them. */
 static lac_cuda_boxes boxes_of_x(const lac_problem *problem, const lac_expand_shape *s, const lac_gpu_call *call)
@@ -232,23 +219,9 @@ static lac_cuda_boxes boxes_of_x(const lac_problem *problem, const lac_expand_sh
                             .rows = token_major ? m : k,
                             .ld = call->ldx,
                             .across = 64,
-                            .down = !token_major        ? LAC_EXPAND_INPUTS
-                                    : tokens < MOST_BOX ? tokens
-                                                        : MOST_BOX};
-}
-
-/* Y for the copy engine: boxes of 64 outputs x 64 tokens. */
-static lac_cuda_boxes boxes_of_y(const lac_problem *problem, const lac_gpu_call *call)
-{
-    bool token_major = problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR;
-    int64_t m = problem->m, n = problem->weight->n_out;
-    return (lac_cuda_boxes){.data = call->y,
-                            .dtype = problem->options.y_dtype,
-                            .columns = token_major ? n : m,
-                            .rows = token_major ? m : n,
-                            .ld = call->ldy,
-                            .across = 64,
-                            .down = 64};
+                            .down = !token_major                  ? LAC_EXPAND_INPUTS
+                                    : tokens < LAC_CUDA_MOST_DOWN ? tokens
+                                                                  : LAC_CUDA_MOST_DOWN};
 }
 
 static lac_status execute_ring(const lac_problem *problem, const expand_state *state, void *stream, lac_gpu_call *gpu_call,
@@ -256,13 +229,13 @@ static lac_status execute_ring(const lac_problem *problem, const expand_state *s
 {
     const lac_expand_shape *s = &state->shape;
     lac_cuda_tensor_map y_map = {{0}};
-    lac_cuda_boxes of_y = boxes_of_y(problem, gpu_call);
+    lac_cuda_boxes of_y = lac_cuda_boxes_of_y(problem, gpu_call);
     lac_status status = LAC_STATUS_OK;
     unsigned *counters = (unsigned *)workspace_of(gpu_call);
     int count = (int)counters_of(s);
     lac_ring_args ring = {
         .ring = (unsigned char *)(counters + count), .counters = counters, .team = s->team, .steps = (int)s->steps};
-    args->stores_y = s->staging > 0 && suits_engine(&of_y);
+    args->stores_y = s->staging > 0 && lac_cuda_boxes_suit(&of_y);
     if (args->stores_y) status = lac_cuda_tensor_map_make(problem->device, &of_y, &y_map);
     unsigned clear_blocks = (unsigned)((count + CLEAR_THREADS - 1) / CLEAR_THREADS);
     lac_cuda_launch clear = {
@@ -289,7 +262,7 @@ lac_status lac_cuda_expand_execute(const lac_problem *problem, const void *opaqu
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
     lac_cuda_boxes of_x = boxes_of_x(problem, s, &gpu_call);
-    int program = suits_engine(&of_x) ? PRODUCT : BY_HAND, cluster = cluster_of(s, program);
+    int program = lac_cuda_boxes_suit(&of_x) ? PRODUCT : BY_HAND, cluster = cluster_of(s, program);
     if (program == PRODUCT && (status = lac_cuda_tensor_map_make(problem->device, &of_x, &map))) return status;
     lac_gather_args args = make_args(state, &gpu_call, program);
     if (s->team && program == PRODUCT) return execute_ring(problem, state, call->stream, &gpu_call, &args, &map);

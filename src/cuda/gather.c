@@ -8,15 +8,7 @@
 #include "cuda/kernels/gather_arguments.h"
 #include "format/weight.h"
 
-enum {
-    TURN_SIDE = 64,
-    TURN_THREADS = 256,
-    PRODUCT_THREADS = 384,
-    REDUCE_THREADS = 256,
-    ALIGNMENT = 256,
-    MOST_BOX = 256,
-    EARLY_STAGES = 2
-};
+enum { TURN_SIDE = 64, TURN_THREADS = 256, PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256, EARLY_STAGES = 2 };
 enum { GATHER, STREAM, REDUCE, TURN, PROGRAMS };
 _Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
 
@@ -319,12 +311,6 @@ static lac_status turn_x(const lac_problem *problem, const gather_state *state, 
     return lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){gpu_call, &turn});
 }
 
-/* Whether the copy engine can take a matrix of the caller's. */
-static bool suits_engine(const lac_cuda_boxes *boxes)
-{
-    return (uintptr_t)boxes->data % 16 == 0 && boxes->ld % 8 == 0 && boxes->columns > 0 && boxes->rows > 0;
-}
-
 /* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x a block's share of the tokens, of which a stream
  * brings those that exist where they are all there are (stream_x.cuh, which waits for as many bytes). */
 static lac_cuda_boxes boxes_of_x(const lac_problem *problem, const lac_gather_shape *s, const void *x, int64_t ldx,
@@ -332,7 +318,7 @@ static lac_cuda_boxes boxes_of_x(const lac_problem *problem, const lac_gather_sh
 {
     int64_t m = problem->m, k = problem->weight->k_in;
     unsigned rows = (unsigned)s->rows, share = (unsigned)(s->tile_tokens / s->cluster);
-    if (share > MOST_BOX) share = MOST_BOX;
+    if (share > LAC_CUDA_MOST_DOWN) share = LAC_CUDA_MOST_DOWN;
     if (s->kind == LAC_GATHER_STREAM && s->cluster == 1 && m < share) share = (unsigned)m;
     return (lac_cuda_boxes){.data = x,
                             .dtype = problem->options.x_dtype,
@@ -341,20 +327,6 @@ static lac_cuda_boxes boxes_of_x(const lac_problem *problem, const lac_gather_sh
                             .ld = ldx,
                             .across = token_major ? rows : 64,
                             .down = token_major ? share : rows * (unsigned)lac_gather_run(s)};
-}
-
-/* Y for the copy engine: boxes of 64 outputs x 64 tokens. */
-static lac_cuda_boxes boxes_of_y(const lac_problem *problem, const lac_gpu_call *call)
-{
-    bool token_major = problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR;
-    int64_t m = problem->m, n = problem->weight->n_out;
-    return (lac_cuda_boxes){.data = call->y,
-                            .dtype = problem->options.y_dtype,
-                            .columns = token_major ? n : m,
-                            .rows = token_major ? m : n,
-                            .ld = call->ldy,
-                            .across = 64,
-                            .down = 64};
 }
 
 lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
@@ -366,10 +338,11 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
     bool token_major = problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
-    lac_cuda_boxes of_x = boxes_of_x(problem, s, gpu_call.x, gpu_call.ldx, token_major), of_y = boxes_of_y(problem, &gpu_call);
-    bool streams = lac_gather_by_engine(problem, s) && suits_engine(&of_x), copies = !streams && lac_gather_copies_x(s);
+    lac_cuda_boxes of_x = boxes_of_x(problem, s, gpu_call.x, gpu_call.ldx, token_major),
+                   of_y = lac_cuda_boxes_of_y(problem, &gpu_call);
+    bool streams = lac_gather_by_engine(problem, s) && lac_cuda_boxes_suit(&of_x), copies = !streams && lac_gather_copies_x(s);
     lac_gather_args args = make_args(problem, state, &gpu_call, streams);
-    args.stores_y = stores_y(s) && suits_engine(&of_y);
+    args.stores_y = stores_y(s) && lac_cuda_boxes_suit(&of_y);
     if (copies) of_x = boxes_of_x(problem, s, args.x, args.ldx, false);
     if (streams || copies) status = lac_cuda_tensor_map_make(problem->device, &of_x, &x_map);
     if (!status && args.stores_y) status = lac_cuda_tensor_map_make(problem->device, &of_y, &y_map);

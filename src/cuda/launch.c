@@ -84,6 +84,24 @@ lac_status lac_cuda_launch_on(const lac_device *device, const lac_cuda_launch *l
     return status;
 }
 
+bool lac_cuda_boxes_suit(const lac_cuda_boxes *boxes)
+{
+    return (uintptr_t)boxes->data % 16 == 0 && boxes->ld % 8 == 0 && boxes->columns > 0 && boxes->rows > 0;
+}
+
+lac_cuda_boxes lac_cuda_boxes_of_y(const lac_problem *problem, const lac_gpu_call *call)
+{
+    bool token_major = problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    int64_t m = problem->m, n = problem->weight->n_out;
+    return (lac_cuda_boxes){.data = call->y,
+                            .dtype = problem->options.y_dtype,
+                            .columns = token_major ? n : m,
+                            .rows = token_major ? m : n,
+                            .ld = call->ldy,
+                            .across = 64,
+                            .down = 64};
+}
+
 /* The driver encodes it on the host alone, but wants a context all the same. */
 lac_status lac_cuda_tensor_map_make(const lac_device *device, const lac_cuda_boxes *boxes, lac_cuda_tensor_map *out)
 {
