@@ -51,10 +51,11 @@ __device__ __forceinline__ void lac_step(float (&sum)[1][LAC_SUMS], lac_ring &ri
 {
     lac_barrier_wait(full + 8 * ring.slot, ring.parity);
     const u32 stage = stages + ring.slot * LAC_STAGE;
-    const lac_operands operands = lac_operands_of(stage, LAC_X_BLOCK, stage + LAC_X_STAGE);
+    const u64 x = lac_operand_x(stage, LAC_X_BLOCK);
     lac_keep(now, stage + LAC_X_STAGE);
+    const u64 w = lac_operand_w(stage + LAC_X_STAGE);
     lac_wgmma_fence();
-    lac_products(sum[0], now, operands);
+    lac_products(sum[0], now, x, w);
     lac_wgmma_commit();
     lac_wgmma_wait<1>();
     lac_kept_end(old);

@@ -29,6 +29,9 @@
 #define LAC_RUN_X (LAC_RUN * LAC_X_STAGE)
 #define LAC_RUN_STAGE ((LAC_RUN_X + LAC_RUN * LAC_W_STAGE + 1023) / 1024 * 1024)
 
+/* Stages of W that are asked for before X may be read; where that is soon it would stand before X in memory's queue. */
+enum { LAC_AHEAD = 4 };
+
 /* A place among the stages. */
 struct lac_turn {
     u32 slot, parity;
@@ -48,6 +51,7 @@ __device__ __forceinline__ void lac_bring_w(const lac_gather_args &args, const l
     if (LAC_PACKED) lac_wait_for_inputs();
     for (int step = item.begin; step < item.end; step += LAC_RUN, from += LAC_RUN * LAC_W_STAGE) {
         const u32 bytes = min(item.end - step, LAC_RUN) * LAC_W_STAGE, barrier = full + 8 * turn.slot;
+        if (!LAC_PACKED && step == item.begin + LAC_AHEAD * LAC_RUN) lac_wait_for_inputs();
         lac_barrier_wait(empty + 8 * turn.slot, turn.parity);
         lac_barrier_expect(barrier, bytes);
         lac_copy_bulk(stages + turn.slot * LAC_RUN_STAGE + LAC_RUN_X, from, bytes, barrier);
@@ -100,7 +104,7 @@ __device__ __forceinline__ void lac_stage_multiply(float (&sum)[LAC_SUMS], lac_r
         for (int i = 0; i < LAC_RUN; i++) lac_keep(now[i], w + i * LAC_W_STAGE);
         lac_wgmma_fence();
 #pragma unroll
-        for (int i = 0; i < LAC_RUN; i++) lac_products(sum, now[i], lac_operands_of(x + i * STEP, BLOCK, w + i * LAC_W_STAGE));
+        for (int i = 0; i < LAC_RUN; i++) lac_products(sum, now[i], lac_operand_x(x + i * STEP, BLOCK), lac_operand_w(w + i * LAC_W_STAGE));
         lac_wgmma_commit();
         lac_wgmma_wait<1>();
     } else { /* the part's last */
@@ -109,7 +113,7 @@ __device__ __forceinline__ void lac_stage_multiply(float (&sum)[LAC_SUMS], lac_r
         for (int i = 0; i < steps; i++) {
             lac_keep(now[0], w + i * LAC_W_STAGE);
             lac_wgmma_fence();
-            lac_products(sum, now[0], lac_operands_of(x + i * STEP, BLOCK, w + i * LAC_W_STAGE));
+            lac_products(sum, now[0], lac_operand_x(x + i * STEP, BLOCK), lac_operand_w(w + i * LAC_W_STAGE));
             lac_wgmma_commit();
             lac_wgmma_wait<0>();
         }

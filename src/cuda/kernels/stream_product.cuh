@@ -69,30 +69,27 @@ __device__ __forceinline__ void lac_keep(lac_kept &kept, u32 weight)
 #endif
 }
 
-/* Where the tensor cores find W and X. */
-struct lac_operands {
-    u64 a, b;
-};
-
-/* Of a step: X at `x`, turned in blocks of 64 tokens, `block` bytes each, and W at `weight`. */
-__device__ __forceinline__ lac_operands lac_operands_of(u32 x, u32 block, u32 weight)
+/* Where the tensor cores find X of a step, at `x`, turned in blocks of 64 tokens, `block` bytes each, and its W. */
+__device__ __forceinline__ u64 lac_operand_x(u32 x, u32 block)
 {
     const u32 tokens = lac_first_token();
-    lac_operands operands;
-    operands.b = LAC_TURNED ? lac_operand(x + tokens / 64 * block + tokens % 64 * 2, block, 1024, 1) : lac_operand(x + tokens * 128, 16, 1024, 1);
-    operands.a = lac_operand(weight + lac_first_output() * LAC_W_ROW, 16, LAC_W_ROW * 8, LAC_SWIZZLE(LAC_W_ROW));
-    return operands;
+    return LAC_TURNED ? lac_operand(x + tokens / 64 * block + tokens % 64 * 2, block, 1024, 1) : lac_operand(x + tokens * 128, 16, 1024, 1);
 }
 
-/* Puts the products of a step into the tensor cores. */
-__device__ __forceinline__ void lac_products(float (&sum)[LAC_SUMS], const lac_kept &kept, const lac_operands &of)
+__device__ __forceinline__ u64 lac_operand_w(u32 weight)
+{
+    return lac_operand(weight + lac_first_output() * LAC_W_ROW, 16, LAC_W_ROW * 8, LAC_SWIZZLE(LAC_W_ROW));
+}
+
+/* Puts the products of a step into the tensor cores: `x` and `w` as above. Packed W is in registers. */
+__device__ __forceinline__ void lac_products(float (&sum)[LAC_SUMS], const lac_kept &kept, u64 x, u64 w)
 {
 #if LAC_PACKED
-    lac_wgmma_held<LAC_N, LAC_TURNED, 0>::run(sum, kept.a, of.b, kept.places);
-    lac_wgmma_held<LAC_N, LAC_TURNED, 1>::run(sum, kept.a + 4, of.b + 2 * LAC_X_STEP, kept.places);
+    lac_wgmma_held<LAC_N, LAC_TURNED, 0>::run(sum, kept.a, x, kept.places);
+    lac_wgmma_held<LAC_N, LAC_TURNED, 1>::run(sum, kept.a + 4, x + 2 * LAC_X_STEP, kept.places);
 #else
-    lac_wgmma_sparse<LAC_N, LAC_TURNED, 0>::run(sum, of.a, of.b, kept.places);
-    lac_wgmma_sparse<LAC_N, LAC_TURNED, 1>::run(sum, of.a + (32 >> 4), of.b + 2 * LAC_X_STEP, kept.places);
+    lac_wgmma_sparse<LAC_N, LAC_TURNED, 0>::run(sum, w, x, kept.places);
+    lac_wgmma_sparse<LAC_N, LAC_TURNED, 1>::run(sum, w + (32 >> 4), x + 2 * LAC_X_STEP, kept.places);
 #endif
 }
 
