@@ -8,7 +8,7 @@
  *     | X turned: [tokens / 64][step][row][128 bytes], straight: [step][token][128 bytes] | W [step], as in tile.cuh |
  *   full[stage]: X and W with their bytes; empty[stage]: 8 warps are done with it.
  *
- * W is the plan's own, and that of the first stages is on its way before X may be read. LAC_PACKED and LAC_X_COPIED: as in stream.cu; packed
+ * W is the plan's own, and that of all stages is on its way before X may be read. LAC_PACKED and LAC_X_COPIED: as in stream.cu; packed
  * W is few bytes, and waits for X too: it would stand before it in memory's queue. LAC_PUSHES: the parts send each other their sums
  * (stream_meet.cuh); else they read them out of each other's memory.
  *
@@ -29,9 +29,6 @@
 #define LAC_RUN_X (LAC_RUN * LAC_X_STAGE)
 #define LAC_RUN_STAGE ((LAC_RUN_X + LAC_RUN * LAC_W_STAGE + 1023) / 1024 * 1024)
 
-/* Stages of W that are asked for before X may be read; where that is soon it would stand before X in memory's queue. */
-enum { LAC_AHEAD = 4 };
-
 /* A place among the stages. */
 struct lac_turn {
     u32 slot, parity;
@@ -51,7 +48,6 @@ __device__ __forceinline__ void lac_bring_w(const lac_gather_args &args, const l
     if (LAC_PACKED) lac_wait_for_inputs();
     for (int step = item.begin; step < item.end; step += LAC_RUN, from += LAC_RUN * LAC_W_STAGE) {
         const u32 bytes = min(item.end - step, LAC_RUN) * LAC_W_STAGE, barrier = full + 8 * turn.slot;
-        if (!LAC_PACKED && step == item.begin + LAC_AHEAD * LAC_RUN) lac_wait_for_inputs();
         lac_barrier_wait(empty + 8 * turn.slot, turn.parity);
         lac_barrier_expect(barrier, bytes);
         lac_copy_bulk(stages + turn.slot * LAC_RUN_STAGE + LAC_RUN_X, from, bytes, barrier);
