@@ -20,19 +20,19 @@ static const double OVERLAP_A_STAGE = 0.02, ONE_STAGE = 0.8;
 /* From the moment when a stage of a gathering block is free to the end of its next products, if no other block asks for any, and of
  * the rate of L2 what all of them get; a stage of boxes, at least. */
 static const double TRIP_SECONDS = 1.3e-6, TRIP_RATE = 2.5, BOX_SECONDS = 0.55e-6;
-/* The streaming kernel: a tile's epilogue, which no copy hides, the first stages of a block, and a step of packed weights, whatever else
- * there is to do. */
+/* The streaming kernel: the epilogue of a tile of 128 x 256, which no copy hides, the first stages of a block with such tiles, and a step
+ * of packed weights, whatever else there is to do. */
 static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, UNPACK_SECONDS = 0.21e-6;
-/* With few tokens: the first stages of a block and its last stores, less with token-major X, whose first box is less; what 16 token-major
- * tokens of a share cost, which are sent, and 128 tokens that are read out of other blocks' memory, token-major ones more; of the shorter
- * of memory's time and a block's, what the longer does not hide. */
-static const double BEGIN_SECONDS = 0.1e-6, STRAIGHT_SECONDS = 0.25e-6, SENT_SECONDS = 0.42e-6, READ_SECONDS = 2.0e-6,
-                    STRAIGHT_READ_SECONDS = 1.8e-6, UNHIDDEN_SHARE = 0.1;
+/* With few tokens: what 16 token-major tokens of a share cost, which are sent, and 128 tokens that are read out of other blocks' memory,
+ * token-major ones more; each part after two; of the shorter of memory's time and a block's, what the longer does not hide; bytes of W
+ * a second that come once more for each further tile of tokens beside the first. */
+static const double SENT_SECONDS = 0.35e-6, READ_SECONDS = 2.3e-6, STRAIGHT_READ_SECONDS = 1.8e-6, PART_SECONDS = 0.2e-6,
+                    UNHIDDEN_SHARE = 0.16, BESIDE_RATE = 13e12;
 /* The gathering kernel's parts that meet. */
 static const double MEET_SECONDS = 0.5e-6;
-/* What boxes of X that reach past the last token cost it, a step of a block: token-major ones of several, and each of 64 tokens of
- * feature-major rows, few tokens' or such as do not end with a sector of L2. */
-static const double PADDING_SECONDS = 0.07e-6, OUTSIDE_SECONDS = 0.034e-6, CUT_SECONDS = 0.11e-6;
+/* What boxes of X that reach past the last token cost it, a step of a block: token-major ones of several, and where parts meet, each token
+ * that is not there; each 64 tokens of feature-major rows, few tokens' or such as do not end with a sector of L2. */
+static const double PADDING_SECONDS = 0.07e-6, MISSING_SECONDS = 2.6e-9, OUTSIDE_SECONDS = 0.034e-6, CUT_SECONDS = 0.11e-6;
 enum { SECTOR_TOKENS = 16 };
 
 /* Tiles for few tokens: a block's first stages and its last stores; and of its rate, what is left where blocks have more than one
@@ -90,14 +90,18 @@ static double bytes_of_y(const lac_problem *problem)
     return (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(problem->options.y_dtype);
 }
 
+static double bytes_of_w(const lac_gather_shape *s, const load *l)
+{
+    return (double)s->output_tiles * s->usual_stages * l->own * lac_gather_w_stage(s);
+}
+
 /* Out of memory and into it. Rows of X that no row group selects are not read. */
 static double memory_bytes(const lac_problem *problem, const lac_gather_shape *s, const load *l)
 {
     double k = (double)problem->weight->geometry.k,
            none = k > 0.0 ? fmax(0.0, 1.0 - (double)lac_gather_rows(problem->weight, s->kind) / k) : 0.0;
     double x = (double)problem->m * k * (s->joined ? 1.0 : 1.0 - pow(none, (double)s->groups)) * 2.0;
-    double w = (double)s->output_tiles * s->usual_stages * l->own * lac_gather_w_stage(s);
-    return x + w + bytes_of_y(problem) * (problem->options.has_residual ? 2 : 1);
+    return x + bytes_of_w(s, l) + bytes_of_y(problem) * (problem->options.has_residual ? 2 : 1);
 }
 
 /* Out of L2. Token-major boxes of a stream end with the last token. */
@@ -129,14 +133,17 @@ static double turned_bytes(const lac_problem *problem, const lac_gather_shape *s
 
 /* ---- seconds beside the stages */
 
-/* A step of a stream whose last tile has tokens that do not exist. A copy of X has them. */
+/* A step of a stream whose last tile has tokens that do not exist. A copy of X has some of them. */
 static double padding_seconds(const lac_problem *problem, const lac_gather_shape *s)
 {
     if (problem->m % s->tile_tokens == 0) return 0.0;
-    if (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR) return problem->m > s->tile_tokens ? PADDING_SECONDS : 0.0;
-    if (problem->m % 8 && lac_gather_copies_x(s)) return 0.0;
-    double box = problem->m % SECTOR_TOKENS ? CUT_SECONDS : s->meets ? OUTSIDE_SECONDS : 0.0;
-    return box * s->tile_tokens / 64.0;
+    if (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR) {
+        double missing = (double)(s->token_tiles * s->tile_tokens - problem->m);
+        return problem->m <= s->tile_tokens ? 0.0 : s->meets ? missing * MISSING_SECONDS : PADDING_SECONDS;
+    }
+    bool copied = problem->m % 8 && lac_gather_copies_x(s); /* whole boxes of it may still be outside */
+    double tokens = copied ? (double)(s->token_tiles * s->tile_tokens - lac_gather_turned_ld(problem)) : s->tile_tokens;
+    return (copied || problem->m % SECTOR_TOKENS ? CUT_SECONDS : s->meets ? OUTSIDE_SECONDS : 0.0) * tokens / 64.0;
 }
 
 /* What a block takes in, at 64 bytes a clock: half of what it can read of its shared memory. */
@@ -153,8 +160,8 @@ static double few_seconds(const lac_problem *problem, const lac_gather_shape *s,
     double memory = memory_bytes(problem, s, l) / lac_cuda_rates_of(problem->device)->memory;
     double sent = straight ? SENT_SECONDS * s->width / s->parts / 16.0 : 0.0;
     double read = (READ_SECONDS + (straight ? STRAIGHT_READ_SECONDS : 0.0)) * s->tile_tokens / 128.0;
-    return BEGIN_SECONDS - (straight ? STRAIGHT_SECONDS : 0.0) + (s->pushes ? sent : read) +
-           UNHIDDEN_SHARE * fmin(memory, intake_seconds(problem, s, l));
+    return (s->pushes ? sent : read) + (s->parts - 2) * PART_SECONDS + UNHIDDEN_SHARE * fmin(memory, intake_seconds(problem, s, l)) +
+           (double)(s->token_tiles - 1) * bytes_of_w(s, l) / BESIDE_RATE;
 }
 
 /* The beginning of blocks and the ends of their tiles. */
@@ -164,7 +171,7 @@ static double ends_seconds(const lac_problem *problem, const lac_gather_shape *s
     bool scatters = problem->weight->part[LAC_PART_ROW_PERM].data && problem->m % 8;
     if (l->stream)
         return (l->streams ? l->chain * padding_seconds(problem, s) : 0.0) +
-               (s->meets ? few_seconds(problem, s, l) : l->waves * TILE_SECONDS + STREAM_FILL_SECONDS);
+               (s->meets ? few_seconds(problem, s, l) : area * (l->waves * TILE_SECONDS + STREAM_FILL_SECONDS));
     return l->waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) + (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) +
            (scatters ? SCATTER_SECONDS * area : 0.0);
 }
