@@ -134,7 +134,7 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
         lac_cuda_request_define(request, "LAC_PACKED", s->packed);
         lac_cuda_request_define(request, "LAC_X_COPIED", program == GATHER);
         if (lac_gather_streams_few(s)) lac_cuda_request_define(request, "LAC_RUN", lac_gather_run(s));
-        if (s->pushes) lac_cuda_request_define(request, "LAC_PUSHES", 1);
+        if (s->sums != LAC_GATHER_SUMS_READ) lac_cuda_request_define(request, "LAC_PUSHES", s->sums);
     }
     lac_cuda_request_define(request, "LAC_SPARSE", lac_gather_is_sparse(s));
     lac_cuda_request_define(request, "LAC_PARTS", parts_of(s, program));

@@ -23,11 +23,11 @@ static const double TRIP_SECONDS = 1.3e-6, TRIP_RATE = 2.5, BOX_SECONDS = 0.55e-
 /* The streaming kernel: the epilogue of a tile of 128 x 256, which no copy hides, the first stages of a block with such tiles, and a step
  * of packed weights, whatever else there is to do. */
 static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, UNPACK_SECONDS = 0.21e-6;
-/* With few tokens: what 16 token-major tokens of a share cost, which are sent, and 128 tokens that are read out of other blocks' memory,
- * token-major ones more; each part after two; of the shorter of memory's time and a block's, what the longer does not hide; bytes of W
- * a second that come once more for each further tile of tokens beside the first. */
-static const double SENT_SECONDS = 0.35e-6, READ_SECONDS = 2.3e-6, STRAIGHT_READ_SECONDS = 1.8e-6, PART_SECONDS = 0.2e-6,
-                    UNHIDDEN_SHARE = 0.16, BESIDE_RATE = 13e12;
+/* With few tokens: what 16 token-major tokens of a share cost, which are sent, and 16 of any that are sent into a stage; 128 tokens that are
+ * read out of other blocks' memory, token-major ones more; each part after two; of the shorter of memory's time and a block's, what the
+ * longer does not hide; bytes of W a second that come once more for each further tile of tokens beside the first. */
+static const double SENT_SECONDS = 0.35e-6, STAGED_SECONDS = 0.43e-6, READ_SECONDS = 2.3e-6, STRAIGHT_READ_SECONDS = 1.8e-6,
+                    PART_SECONDS = 0.2e-6, UNHIDDEN_SHARE = 0.16, BESIDE_RATE = 13e12;
 /* The gathering kernel's parts that meet. */
 static const double MEET_SECONDS = 0.5e-6;
 /* What boxes of X that reach past the last token cost it, a step of a block: token-major ones of several, and where parts meet, each token
@@ -153,14 +153,21 @@ static double intake_seconds(const lac_problem *problem, const lac_gather_shape 
     return pulled_bytes(problem, s, l) / (l->tiles * s->parts) / (0.5 * rates->shared / rates->multiprocessors);
 }
 
+/* What it takes that parts add up. */
+static double sums_seconds(const lac_problem *problem, const lac_gather_shape *s)
+{
+    bool straight = problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
+    double share = (double)s->width / s->parts / 16.0;
+    if (s->sums == LAC_GATHER_SUMS_READ) return (READ_SECONDS + (straight ? STRAIGHT_READ_SECONDS : 0.0)) * s->tile_tokens / 128.0;
+    return share * ((straight ? SENT_SECONDS : 0.0) + (s->sums == LAC_GATHER_SUMS_STAGED ? STAGED_SECONDS : 0.0));
+}
+
 /* Few tokens' blocks beside memory and what they take in. */
 static double few_seconds(const lac_problem *problem, const lac_gather_shape *s, const load *l)
 {
-    bool straight = problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
     double memory = memory_bytes(problem, s, l) / lac_cuda_rates_of(problem->device)->memory;
-    double sent = straight ? SENT_SECONDS * s->width / s->parts / 16.0 : 0.0;
-    double read = (READ_SECONDS + (straight ? STRAIGHT_READ_SECONDS : 0.0)) * s->tile_tokens / 128.0;
-    return (s->pushes ? sent : read) + (s->parts - 2) * PART_SECONDS + UNHIDDEN_SHARE * fmin(memory, intake_seconds(problem, s, l)) +
+    return sums_seconds(problem, s) + (s->parts - 2) * PART_SECONDS +
+           UNHIDDEN_SHARE * fmin(memory, intake_seconds(problem, s, l)) +
            (double)(s->token_tiles - 1) * bytes_of_w(s, l) / BESIDE_RATE;
 }
 

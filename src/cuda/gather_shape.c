@@ -155,6 +155,14 @@ static bool streams_so(const lac_problem *problem, const lac_gather_shape *s)
     return !s->packed || (s->tile_tokens <= 128 && s->tile_outputs >= 128 && hold_two(&problem->weight->geometry, 8));
 }
 
+/* Room for a stream's sums must not cost it a stage. */
+static lac_gather_sums sums_of(const lac_gather_shape *s, int64_t stage)
+{
+    int meeting = lac_gather_meeting(s);
+    if (s->kind != LAC_GATHER_STREAM || meeting == 0) return LAC_GATHER_SUMS_READ;
+    return meeting <= MOST_MEETING_BYTES ? LAC_GATHER_SUMS_KEPT : meeting <= stage ? LAC_GATHER_SUMS_STAGED : LAC_GATHER_SUMS_READ;
+}
+
 bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
 {
     const lac_geometry *g = &problem->weight->geometry;
@@ -203,8 +211,8 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     int64_t bytes = (int64_t)lac_cuda_target_of(problem->device)->shared_per_block, stage = lac_gather_stage(s);
     if (s->resident > 1) bytes = (bytes + RESERVED_BYTES) / s->resident - RESERVED_BYTES;
     bytes -= s->kind == LAC_GATHER_STREAM ? BARRIER_BYTES : LAC_GATHER_NUMBERS_BYTES;
-    s->pushes = s->kind == LAC_GATHER_STREAM && lac_gather_meeting(s) > 0 && lac_gather_meeting(s) <= MOST_MEETING_BYTES;
-    if (s->pushes) bytes -= lac_gather_meeting(s);
+    s->sums = sums_of(s, stage);
+    if (s->sums == LAC_GATHER_SUMS_KEPT) bytes -= lac_gather_meeting(s);
     s->stages = bytes / stage < MOST_STAGES ? (int)(bytes / stage) : MOST_STAGES;
     s->staging = lac_gather_in_turns(s) ? 1 : s->meets || !stores(problem, s) ? 0 : s->few ? 1 : staging_beside(s, bytes);
     s->by_last = leaves_by_last(problem, s);

@@ -12,13 +12,20 @@ typedef enum lac_gather_kind {
     LAC_GATHER_STREAM  /* wgmma.sp on all rows of X, where every row keeps at most two of four */
 } lac_gather_kind;
 
+/* How the parts of a tile that are blocks of a cluster get each other's sums; what LAC_PUSHES is in stream_few.cu. */
+typedef enum lac_gather_sums {
+    LAC_GATHER_SUMS_READ,  /* out of the others' memory                                              */
+    LAC_GATHER_SUMS_KEPT,  /* they are sent into room that is kept for them: stream_meet.cuh         */
+    LAC_GATHER_SUMS_STAGED /* they are sent into a stage that is done with, for there is no such room */
+} lac_gather_sums;
+
 typedef struct lac_gather_shape {
     lac_gather_kind kind;
     int rows;                                    /* of X a stage                       */
     int tile_outputs, tile_tokens, width;        /* width: tokens of one product       */
     int stages, cluster, parts;                  /* parts of k                         */
     bool meets;                                  /* the parts of a tile are blocks of one cluster     */
-    bool pushes;                                 /* ... which send each other their sums: stream_meet.cuh */
+    lac_gather_sums sums;                        /* ... and so they add up                            */
     int resident;                                /* blocks of a multiprocessor         */
     bool paired;                                 /* a tile has two row groups of up to 64 outputs */
     bool joined;                                 /* a tile reads what any of its row groups selects: for low ones */
@@ -74,7 +81,7 @@ static inline bool lac_gather_in_turns(const lac_gather_shape *s)
     return s->few && s->tile_outputs == 64 && s->tile_tokens == 64;
 }
 static inline int lac_gather_staging(int pieces) { return pieces * 2 * 8192; } /* 64 x 64 elements for each warpgroup */
-/* Room for the sums that the others of a cluster send, where parts divide them: half of the width for each of 256 threads. */
+/* The sums that the others of a cluster send, where parts divide them: half of the width for each of 256 threads. */
 static inline int lac_gather_meeting(const lac_gather_shape *s)
 {
     return s->meets && s->width / 2 % s->parts == 0 ? (s->parts - 1) * (s->width / 2 / s->parts) * 1024 : 0;
@@ -85,7 +92,7 @@ enum { LAC_GATHER_NUMBERS_BYTES = 3072 };
 static inline unsigned lac_gather_shared(const lac_gather_shape *s)
 {
     return (unsigned)(s->stages * lac_gather_stage(s) + lac_gather_staging(s->staging) +
-                      (s->pushes ? lac_gather_meeting(s) : 0));
+                      (s->sums == LAC_GATHER_SUMS_KEPT ? lac_gather_meeting(s) : 0));
 }
 
 /* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes; 0 where the caller's

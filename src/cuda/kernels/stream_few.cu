@@ -10,7 +10,7 @@
  *
  * W is the plan's own, and that of all stages is on its way before X may be read. LAC_PACKED and LAC_X_COPIED: as in stream.cu; packed
  * W is few bytes, and waits for X too: it would stand before it in memory's queue. LAC_PUSHES: the parts send each other their sums
- * (stream_meet.cuh); else they read them out of each other's memory.
+ * (stream_meet.cuh), 1: into room of their own, 2: into a stage; else they read them out of each other's memory.
  *
  * Preconditions: X and its rows aligned to 16 bytes. Bottleneck: what a multiprocessor takes in, 64 bytes a clock, and memory. */
 #define LAC_SHARES_X 1
@@ -22,12 +22,16 @@
 #ifndef LAC_PUSHES
 #define LAC_PUSHES 0
 #endif
-#if LAC_PUSHES
-#include "stream_meet.cuh"
-#endif
 
 #define LAC_RUN_X (LAC_RUN * LAC_X_STAGE)
 #define LAC_RUN_STAGE ((LAC_RUN_X + LAC_RUN * LAC_W_STAGE + 1023) / 1024 * 1024)
+
+/* Stages that so many steps are. */
+__device__ __forceinline__ int lac_stages_of(int steps) { return (steps + LAC_RUN - 1) / LAC_RUN; }
+
+#if LAC_PUSHES
+#include "stream_meet.cuh"
+#endif
 
 /* A place among the stages. */
 struct lac_turn {
@@ -86,11 +90,25 @@ struct lac_ring {
     lac_turn next;
     u32 before; /* the slot of the products that run ...       */
     bool held;  /* ... and whether it has yet to be given back */
+#if LAC_PUSHES == 2
+    int until; /* so many more are given back until the others may send their sums to the last of them */
+#endif
 };
+
+#if LAC_PUSHES == 2
+/* This warp is done with the stage that the others send their sums to. */
+__device__ __forceinline__ void lac_tell_the_others(u32 ready, int part)
+{
+    const int lane = (int)(threadIdx.x & 31);
+#pragma unroll
+    for (int rank = 0; rank < LAC_PARTS; rank++)
+        if (rank != part && (LAC_EACH_ARRIVES || lane == rank)) lac_barrier_arrive_at(ready, rank);
+}
+#endif
 
 /* Puts the products of the next stage, so many steps, into the tensor cores and waits for those of the stage before it, which have `old`. */
 __device__ __forceinline__ void lac_stage_multiply(float (&sum)[LAC_SUMS], lac_ring &ring, int steps, u32 stages, u32 full, u32 empty,
-                                                   lac_kept (&now)[LAC_RUN], const lac_kept (&old)[LAC_RUN])
+                                                   u32 ready, int part, lac_kept (&now)[LAC_RUN], const lac_kept (&old)[LAC_RUN])
 {
     enum { STEP = LAC_TURNED ? LAC_X_BLOCK : LAC_X_STAGE, BLOCK = LAC_RUN * LAC_X_BLOCK };
     const u32 x = stages + ring.next.slot * LAC_RUN_STAGE, w = x + LAC_RUN_X;
@@ -116,23 +134,32 @@ __device__ __forceinline__ void lac_stage_multiply(float (&sum)[LAC_SUMS], lac_r
     }
 #pragma unroll
     for (int i = 0; i < LAC_RUN; i++) lac_kept_end(old[i]);
-    if (ring.held) lac_stage_release(empty, ring.before);
+    if (ring.held) {
+        lac_stage_release(empty, ring.before);
+#if LAC_PUSHES == 2
+        if (--ring.until == 0) lac_tell_the_others(ready, part);
+#endif
+    }
     ring.before = ring.next.slot;
     ring.held = true;
     lac_turn_next(ring.next);
 }
 
-/* The sums of a part, its last stages still held: nobody waits for them. */
-__device__ __forceinline__ void lac_part_multiply(float (&sum)[LAC_SUMS], const lac_item &item, u32 stages, u32 full, u32 empty)
+/* The sums of a part, its last stages still held: nobody waits for them. `ready` is where the others wait until they may send theirs. */
+__device__ __forceinline__ void lac_part_multiply(float (&sum)[LAC_SUMS], const lac_item &item, u32 stages, u32 full, u32 empty, u32 ready)
 {
     lac_ring ring = {};
     lac_kept even[LAC_RUN] = {}, odd[LAC_RUN] = {};
 #pragma unroll
     for (int i = 0; i < LAC_SUMS; i++) sum[i] = 0.0f;
     lac_wgmma_results(sum); /* keeps the zeroes here, before the first product */
+#if LAC_PUSHES == 2
+    ring.until = lac_stages_of(item.end - item.begin) - LAC_STAGES + 1;
+    if (ring.until <= 0) lac_tell_the_others(ready, item.part); /* a stage that this part does not use */
+#endif
     for (int left = item.end - item.begin; left > 0; left -= 2 * LAC_RUN) {
-        lac_stage_multiply(sum, ring, left, stages, full, empty, even, odd);
-        if (left > LAC_RUN) lac_stage_multiply(sum, ring, left - LAC_RUN, stages, full, empty, odd, even);
+        lac_stage_multiply(sum, ring, left, stages, full, empty, ready, item.part, even, odd);
+        if (left > LAC_RUN) lac_stage_multiply(sum, ring, left - LAC_RUN, stages, full, empty, ready, item.part, odd, even);
     }
     lac_wgmma_wait<0>();
 #pragma unroll
@@ -144,13 +171,14 @@ extern "C" __global__ void __launch_bounds__(384, LAC_RESIDENT)
     lac_stream_few(const lac_gpu_call call, const lac_gather_args args, const __grid_constant__ lac_tensor_map map)
 {
     extern __shared__ __align__(1024) u8 memory[];
-    __shared__ __align__(8) u64 barriers[2 * LAC_STAGES + 1];
+    __shared__ __align__(8) u64 barriers[2 * LAC_STAGES + 1 + (LAC_PUSHES == 2)];
     const u32 stages = lac_shared_address(memory), full = lac_shared_address(barriers), empty = full + 8 * LAC_STAGES;
-    const u32 arrived = empty + 8 * LAC_STAGES; /* the others' sums */
+    const u32 arrived = empty + 8 * LAC_STAGES, ready = arrived + 8; /* the others' sums; theirs may be sent */
     lac_item item;
     lac_item_of(args, blockIdx.x / LAC_CLUSTER_BLOCKS, item); /* a block for each part: there always is one */
     if (threadIdx.x == 256) lac_prefetch_map(&map);
     if (LAC_PUSHES && threadIdx.x == 0) lac_barrier_init(arrived, 1);
+    if (LAC_PUSHES == 2 && threadIdx.x == 0) lac_barrier_init(ready, (LAC_PARTS - 1) * 8 * LAC_ARRIVALS);
     lac_barriers_begin(full, empty, 2);
 #if LAC_PUSHES
     if (threadIdx.x == 0) lac_barrier_expect(arrived, LAC_MEET_ROOM);
@@ -167,12 +195,13 @@ extern "C" __global__ void __launch_bounds__(384, LAC_RESIDENT)
     } else {
         lac_registers_more<LAC_CONSUMER_REGISTERS>();
         lac_wait_for_inputs(); /* the bias is one */
+        if (LAC_PUSHES == 2) lac_cluster_wait(); /* everybody's barriers are up */
         float sum[LAC_SUMS];
         const lac_outputs outputs = lac_outputs_of(call, args, item);
-        lac_part_multiply(sum, item, stages, full, empty);
+        lac_part_multiply(sum, item, stages, full, empty, ready);
 #if LAC_PUSHES
-        lac_cluster_wait();
-        lac_stream_meet(call, args, item, outputs, sum, stages + LAC_STAGES * LAC_RUN_STAGE, arrived);
+        if (LAC_PUSHES == 1) lac_cluster_wait();
+        lac_stream_meet(call, args, item, outputs, sum, stages, ready, arrived);
 #else
         asm volatile("bar.sync 1, 256;" ::: "memory"); /* both warpgroups have read the last stage */
         lac_tile_meet(call, args, item, outputs, sum, stages);
