@@ -158,7 +158,8 @@ static double sums_seconds(const lac_problem *problem, const lac_gather_shape *s
 {
     bool straight = problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR;
     double share = (double)s->width / s->parts / 16.0;
-    if (s->sums == LAC_GATHER_SUMS_READ) return (READ_SECONDS + (straight ? STRAIGHT_READ_SECONDS : 0.0)) * s->tile_tokens / 128.0;
+    if (s->sums == LAC_GATHER_SUMS_READ)
+        return (READ_SECONDS + (straight ? STRAIGHT_READ_SECONDS : 0.0)) * s->tile_tokens / 128.0;
     return share * ((straight ? SENT_SECONDS : 0.0) + (s->sums == LAC_GATHER_SUMS_STAGED ? STAGED_SECONDS : 0.0));
 }
 

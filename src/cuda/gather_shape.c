@@ -160,7 +160,9 @@ static lac_gather_sums sums_of(const lac_gather_shape *s, int64_t stage)
 {
     int meeting = lac_gather_meeting(s);
     if (s->kind != LAC_GATHER_STREAM || meeting == 0) return LAC_GATHER_SUMS_READ;
-    return meeting <= MOST_MEETING_BYTES ? LAC_GATHER_SUMS_KEPT : meeting <= stage ? LAC_GATHER_SUMS_STAGED : LAC_GATHER_SUMS_READ;
+    return meeting <= MOST_MEETING_BYTES ? LAC_GATHER_SUMS_KEPT
+           : meeting <= stage            ? LAC_GATHER_SUMS_STAGED
+                                         : LAC_GATHER_SUMS_READ;
 }
 
 bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
