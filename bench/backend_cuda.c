@@ -50,9 +50,11 @@ static void release(void *block, size_t bytes)
     if (block) failed(gpu.driver->release(address_of(block)), "freeing device memory");
 }
 
+/* A copy out of pageable memory returns when it is staged, and a stream that does not wait for the default one would not see the end of it. */
 static void upload(void *to, const void *from, size_t bytes)
 {
-    if (bytes) failed(gpu.driver->upload(address_of(to), from, bytes), "copying to the device");
+    if (bytes && !failed(gpu.driver->upload(address_of(to), from, bytes), "copying to the device"))
+        failed(gpu.driver->stream_wait(NULL), "copying to the device");
 }
 
 static void download(void *to, const void *from, size_t bytes)
