@@ -279,7 +279,9 @@ static void consider_ways(const lac_problem *problem, lac_gather_shape shape, ch
 {
     int64_t halves = lac_ceil_divide(lac_gather_rows(problem->weight, shape.kind), 32);
     bool saves = shape.kind != LAC_GATHER_STREAM && !shape.joined && halves % 2 && halves <= MOST_SHORT;
-    int most = shape.kind == LAC_GATHER_STREAM || shape.tile_tokens == 512 ? 2 : 1; /* blocks of a cluster */
+    /* Blocks of a cluster: they ask L2 for less of X, but take in as much, and small ones of a stream are bound by that. */
+    bool large = shape.tile_outputs >= 128 && shape.tile_tokens >= 128;
+    int most = (shape.kind == LAC_GATHER_STREAM && large) || shape.tile_tokens == 512 ? 2 : 1;
     for (shape.rows = 64; shape.rows >= (saves ? 32 : 64); shape.rows -= 32)
         for (shape.cluster = most; shape.cluster >= 1; --shape.cluster) {
             shape.apart = false;
