@@ -245,9 +245,8 @@ static void compare(const lac_problem *problem, const lac_gather_shape *shape, c
  * tile's stages could not come before the first one's sums were read: only where there is none. */
 static void consider_meeting(const lac_problem *problem, lac_gather_shape shape, choice *best)
 {
-    /* Half of the tokens brings as much of token-major X and multiplies less. */
-    if (problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR && shape.tile_tokens > 64 && 2 * problem->m <= shape.tile_tokens)
-        return;
+    /* Half of the tokens brings as much of X, or less, and multiplies less. */
+    if (shape.tile_tokens > 64 && 2 * problem->m <= shape.tile_tokens) return;
     shape.meets = true;
     int most = shape.few || shape.tile_outputs < 128 ? 2 : MOST_MEETING;
     for (shape.parts = 2; shape.cluster == 1 && shape.parts <= most; ++shape.parts)
