@@ -1,6 +1,6 @@
 /* chain.cuh - kernels one behind the other on a stream, the next one's beginning under the last one's end (sm_90 and later). A
  * launch that says `early` starts when every block of the kernel before it has said so or is gone; older GPUs know nothing of it.
- * Used by tile_product.cuh, turn.cu and fragment_copy.cuh. */
+ * Used by every kernel that is launched so. */
 #ifndef LAC_CUDA_KERNELS_CHAIN_CUH
 #define LAC_CUDA_KERNELS_CHAIN_CUH
 

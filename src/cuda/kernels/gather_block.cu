@@ -14,7 +14,7 @@
 #define LAC_TURNED (!LAC_X_TOKEN_MAJOR)
 #include "tile_product.cuh"
 
-#define LAC_BOX_TOKENS (LAC_TURNED ? 64 : LAC_TILE_TOKENS < 256 ? LAC_TILE_TOKENS : 256)
+#define LAC_BOX_TOKENS (LAC_TURNED ? 64 : LAC_TILE_TOKENS < LAC_BOX_MOST ? LAC_TILE_TOKENS : LAC_BOX_MOST)
 
 static_assert(LAC_CLUSTER == 1, "nothing is shared between blocks");
 

@@ -1,4 +1,5 @@
-/* pipeline.cuh - barriers in shared memory and bulk copies into it (sm_90 and later), by name. Used by window.cu. */
+/* pipeline.cuh - barriers in shared memory and bulk copies into it (sm_90 and later), by name. Used by
+ * every kernel whose stages come by the copy engine. */
 #ifndef LAC_CUDA_KERNELS_PIPELINE_CUH
 #define LAC_CUDA_KERNELS_PIPELINE_CUH
 

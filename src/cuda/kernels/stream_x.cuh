@@ -11,7 +11,7 @@
 #include "tensor_copy.cuh"
 
 #define LAC_SHARE (LAC_TILE_TOKENS / LAC_CLUSTER) /* tokens that a block fetches for its cluster */
-#define LAC_BOX_TOKENS (LAC_TURNED ? 64 : LAC_SHARE < 256 ? LAC_SHARE : 256)
+#define LAC_BOX_TOKENS (LAC_TURNED ? 64 : LAC_SHARE < LAC_BOX_MOST ? LAC_SHARE : LAC_BOX_MOST)
 
 static_assert(LAC_SHARE % LAC_BOX_TOKENS == 0 || LAC_TILE_TOKENS < 64, "boxes make up a share, or a stage would get more bytes than it expects");
 

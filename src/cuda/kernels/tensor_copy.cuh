@@ -1,9 +1,11 @@
-/* tensor_copy.cuh - boxes of a matrix into shared memory and out of it by the tensor copy engine (sm_90 and later). Used by stream.cu, slide.cu,
- * pick.cu and gather_store.cuh. */
+/* tensor_copy.cuh - boxes of a matrix into shared memory and out of it by the tensor copy engine (sm_90 and later). Used by stream_x.cuh,
+ * slide.cu, pick.cu, expand.cu and gather_store.cuh. */
 #ifndef LAC_CUDA_KERNELS_TENSOR_COPY_CUH
 #define LAC_CUDA_KERNELS_TENSOR_COPY_CUH
 
 #include "numbers.cuh"
+
+#define LAC_BOX_MOST 256 /* rows of a box: the engine takes no more */
 
 /* As the driver encodes it: matrix, box and swizzle. */
 typedef struct __align__(64) lac_tensor_map {

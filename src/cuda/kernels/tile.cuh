@@ -15,7 +15,7 @@
  * Constants: LAC_ROWS of X a stage (32, 64), LAC_TILE_OUTPUTS (64, 128, 256), LAC_TILE_TOKENS, LAC_N (64, 128, 192, 256), LAC_STAGES, LAC_RESIDENT (blocks of a multiprocessor: 1, 2), LAC_CLUSTER (1, 2, 4),
  * LAC_PAIRED (two row groups of up to 64 outputs each have a tile together: the rows of X that only the first reads come first, then
  * those that both read, then those that only the second reads; each warpgroup multiplies its own), LAC_STORES_Y (Y leaves by the copy engine, gather_store.cuh) and LAC_STAGING_PIECES,
- * LAC_FEW (gather.cu alone: few tokens, see there), LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PACKED (stream.cu alone, see there), LAC_PARTS (1: k is not split), LAC_MEETS (1: the
+ * LAC_FEW (gather.cu alone: few tokens, see there), LAC_SHARES_X, LAC_GATHERS (X comes by cp.async), LAC_TURNED, LAC_SPARSE (W keeps two of four rows: wgmma.sp), LAC_PACKED (streams alone, see stream.cu), LAC_PARTS (1: k is not split), LAC_MEETS (1: the
  * parts of a tile are blocks of one cluster, which add up through its shared memory), and those of
  * epilogue.cuh. */
 #ifndef LAC_CUDA_KERNELS_TILE_CUH
@@ -65,7 +65,7 @@ static_assert(!LAC_IN_TURNS || (LAC_STAGES % 2 == 0 && LAC_N == 64 && LAC_PARTS 
 #ifndef LAC_TOKEN_TEAMS /* only expand_ring.cu's: all outputs for the tokens of a team of blocks, then for those of the next */
 #define LAC_TOKEN_TEAMS 0
 #endif
-#ifndef LAC_MEETS /* only stream.cu's parts do, and gather.cu's with few tokens */
+#ifndef LAC_MEETS /* only parts of few tokens do, stream_few.cu's and gather.cu's */
 #define LAC_MEETS 0
 #endif
 /* Only gather.cu's: so many stages of the next tile are put into the tensor cores before the last pieces of this one, packed, are stored. */

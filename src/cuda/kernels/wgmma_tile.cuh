@@ -1,6 +1,6 @@
 /* wgmma_tile.cuh - the warpgroup matrix product of sm_90a with both operands in shared memory: D[64][N] += A[64][K] * B[K][N]
- * in fp32, A the weights (K-major), B rows of X, and the same with A 2:4 sparse. Used by tile_product.cuh, which also uses the fences of
- * wgmma.cuh. `turned`: B is MN-major, as feature-major X is.
+ * in fp32, A the weights (K-major), B rows of X, and the same with A 2:4 sparse. Used by tile.cuh and stream_product.cuh; the fences
+ * are wgmma.cuh's. `turned`: B is MN-major, as feature-major X is.
  *
  * Shared memory, 16-byte chunk c of a row r:
  *   A dense   rows of 128 bytes (64 inputs), 128-byte swizzle: r * 128 + (c ^ (r & 7)) * 16; 16 inputs further: 32 bytes.
