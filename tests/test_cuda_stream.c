@@ -76,15 +76,15 @@ static void read_runs(void)
 
 /* ---- what the model says of them */
 
-typedef struct scene {
+typedef struct setting {
     lac_device *device;
     lac_weight *weight;
     lac_problem problem;
-} scene;
+} setting;
 
-static scene scene_of(const run *r)
+static setting setting_of(const run *r)
 {
-    scene s = {0};
+    setting s = {0};
     lac_pattern pattern = pattern_of(r->pattern);
     assert_ok(lac_device_open("h200", &s.device));
     assert_ok(lac_weight_sample(&pattern, r->n, r->k, LAC_DTYPE_F16, &s.weight));
@@ -95,7 +95,7 @@ static scene scene_of(const run *r)
     return s;
 }
 
-static void scene_end(scene *s)
+static void setting_end(setting *s)
 {
     lac_weight_free(s->weight);
     lac_device_close(s->device);
@@ -107,7 +107,7 @@ static bool same_problem(const run *a, const run *b)
 }
 
 /* The tile of a run, its weights as they are or packed. */
-static bool shape_of(const scene *s, const run *r, bool packed, lac_gather_shape *out)
+static bool shape_of(const setting *s, const run *r, bool packed, lac_gather_shape *out)
 {
     int halves = r->outputs == 128 ? 1 : 2; /* of 64 outputs each warpgroup has half of the tokens */
     *out = (lac_gather_shape){.kind = LAC_GATHER_STREAM,
@@ -125,7 +125,7 @@ static bool shape_of(const scene *s, const run *r, bool packed, lac_gather_shape
     return lac_gather_shape_complete(&s->problem, out);
 }
 
-static double predicted_us(const scene *s, const run *r)
+static double predicted_us(const setting *s, const run *r)
 {
     double least = HUGE_VAL;
     for (int packed = 0; packed < 2; packed++) {
@@ -138,7 +138,7 @@ static double predicted_us(const scene *s, const run *r)
 
 static void ask_of_problem(const run *first)
 {
-    scene s = scene_of(first);
+    setting s = setting_of(first);
     lac_gather_shape shape;
     lac_cost cost;
     assert_true(lac_gather_shape_make(&s.problem, LAC_GATHER_STREAM, &shape, &cost));
@@ -149,7 +149,7 @@ static void ask_of_problem(const run *first)
         r->taken = r->outputs == shape.tile_outputs && r->tokens == shape.tile_tokens && r->parts == shape.parts &&
                    r->meets == shape.meets && shape.cluster == 1;
     }
-    scene_end(&s);
+    setting_end(&s);
 }
 
 static bool is_first(int index)
@@ -232,7 +232,7 @@ static void small_tiles_share_nothing(void **state)
             for (size_t k = 0; k < 3; k++) {
                 run r = {.m = 1, .n = sides[n], .k = sides[k]};
                 snprintf(r.pattern, sizeof r.pattern, "%s", p ? "64:2:8" : "2:4");
-                scene s = scene_of(&r);
+                setting s = setting_of(&r);
                 for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
                     for (int layout = 0; layout < 2; layout++) {
                         lac_gather_shape shape;
@@ -243,7 +243,7 @@ static void small_tiles_share_nothing(void **state)
                         if (!lac_gather_shape_make(&s.problem, LAC_GATHER_STREAM, &shape, &cost)) continue;
                         if (shape.cluster > 1) assert_true(shape.tile_outputs >= 128 && shape.tile_tokens >= 128);
                     }
-                scene_end(&s);
+                setting_end(&s);
             }
 }
 
@@ -267,7 +267,7 @@ static void sums_have_room(void **state)
                  .tokens = cases[i].tokens,
                  .parts = cases[i].parts,
                  .meets = true};
-        scene s = scene_of(&r);
+        setting s = setting_of(&r);
         lac_gather_shape shape;
         assert_true(shape_of(&s, &r, false, &shape));
         assert_int_equal(shape.sums, cases[i].sums);
@@ -275,7 +275,7 @@ static void sums_have_room(void **state)
         assert_int_equal(all, stages + (shape.sums == LAC_GATHER_SUMS_KEPT ? lac_gather_meeting(&shape) : 0));
         assert_true(all <= (int64_t)lac_cuda_target_of(s.device)->shared_per_block);
         if (shape.sums == LAC_GATHER_SUMS_STAGED) assert_true(lac_gather_meeting(&shape) <= lac_gather_stage(&shape));
-        scene_end(&s);
+        setting_end(&s);
     }
 }
 
