@@ -92,4 +92,6 @@ count cuda_f16_stream 64,8192,8192 64:2:8 f16 token default
 for pattern in vw128:16:32 vw128:4:32; do count cuda_f16_gather $large $pattern f16 feature default; done
 for pattern in 128:2:8 256:2:16 vw32:16:32 vw32:8:32 vw32:4:32; do count cuda_f16_gather_sparse $large $pattern f16 feature default; done
 count cuda_f32_tf32 $large vw32:8:32 f32 feature tf32
+count cuda_f16_gather_sparse 4096,1024,12288 64:2:8 f16 feature default
+count cuda_f16_gather_sparse 4096,1024,1536 64:2:100 f16 feature default
 exit $failed

@@ -7,19 +7,22 @@
 #include "format/weight.h"
 
 /* The first stages of a block and its last stores, and what the first wait for where their number must be loaded first. */
-static const double FILL_SECONDS = 0.2e-6, RANGE_SECONDS = 2.4e-6;
+static const double FILL_SECONDS = 0.13e-6, RANGE_SECONDS = 2.4e-6;
 /* What a tile costs beside its stages, and one of 128 x 256 for its size; blocks of a cluster wait for each other. */
-static const double SWITCH_SECONDS = 0.2e-6, EPILOGUE_SECONDS = 0.3e-6, CLUSTER_SECONDS = 1.0e-6;
+static const double SWITCH_SECONDS = 0.23e-6, EPILOGUE_SECONDS = 0.2e-6, CLUSTER_SECONDS = 1.0e-6;
+/* The same of a block's last tile, behind which nothing comes that would hide it; and of that, what two blocks on a multiprocessor take, which
+ * end one after the other. */
+static const double LAST_SECONDS = 0.58e-6, LAST_SHARE = 0.67;
 /* The same where rows of Y are in another order and no multiple of 8 elements long: they are stored one by one. */
 static const double SCATTER_SECONDS = 4e-6;
 /* Token-major Y that is not staged for the copy engine leaves in pieces of a few bytes, at so many bytes a second. */
 static const double UNSTAGED_RATE = 0.67e12;
 /* A block with one stage reads, multiplies and writes in turn, and others somewhat out of step with it; with each further stage, so much
  * more of it overlaps. */
-static const double OVERLAP_A_STAGE = 0.02, ONE_STAGE = 0.8;
+static const double OVERLAP_A_STAGE = 0.01, ONE_STAGE = 0.5;
 /* From the moment when a stage of a gathering block is free to the end of its next products, if no other block asks for any, and of
  * the rate of L2 what all of them get; a stage of boxes, at least. */
-static const double TRIP_SECONDS = 1.3e-6, TRIP_RATE = 2.5, BOX_SECONDS = 0.55e-6;
+static const double TRIP_SECONDS = 1.17e-6, TRIP_RATE = 2.0, BOX_SECONDS = 0.55e-6;
 /* The streaming kernel: the epilogue of a tile of 128 x 256, which no copy hides, the first stages of a block with such tiles, and a step
  * of packed weights, whatever else there is to do. */
 static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, UNPACK_SECONDS = 0.21e-6;
@@ -37,7 +40,7 @@ enum { SECTOR_TOKENS = 16 };
 
 /* Tiles for few tokens: a block's first stages and its last stores; and of its rate, what is left where blocks have more than one
  * tile. */
-static const double FEW_SECONDS = 1.1e-6, AGAIN_SHARE = 0.82;
+static const double FEW_SECONDS = 0.9e-6, AGAIN_SHARE = 0.82;
 
 /* Of the bound's rate, what the streaming kernels, their tiles for few tokens, parts that meet, and whole blocks reached on an
  * H200. The rate of L2 is that of cp.async, which the copy engine exceeds; boxes wait for each other, and rows that come one by one
@@ -45,11 +48,11 @@ static const double FEW_SECONDS = 1.1e-6, AGAIN_SHARE = 0.82;
 static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.4, MEET_EFFICIENCY = 2.0, BOX_EFFICIENCY = 1.0;
 
 /* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
-static const double JOINED_SHARE = 0.74;
+static const double JOINED_SHARE = 0.8;
 
-/* And where they are joined in fours: a tile of 128 x 256, and those of half its size or less. Of the time in which the first writes
- * rows of Y in another order, what no products hide. */
-static const double WIDE_FOURS_SHARE = 1.06, FEW_FOURS_SHARE = 0.96, SCATTERED_SHARE = 0.8;
+/* And where they are joined in fours: tiles of 64 outputs, larger than 128 x 128 or not. Of the time in which one of 128 outputs writes rows
+ * of Y in another order, what no products hide. */
+static const double FOURS_SHARE = 0.96, FEW_FOURS_SHARE = 0.97, SCATTERED_SHARE = 0.8;
 
 /* The clock falls under long work: by so much at most. */
 static const double HOT_SHARE = 0.2;
@@ -180,8 +183,9 @@ static double ends_seconds(const lac_problem *problem, const lac_gather_shape *s
     if (l->stream)
         return (l->streams ? l->chain * padding_seconds(problem, s) : 0.0) +
                (s->meets ? few_seconds(problem, s, l) : area * (l->waves * TILE_SECONDS + STREAM_FILL_SECONDS));
-    return l->waves * tile + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) + (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) +
-           (scatters ? SCATTER_SECONDS * area : 0.0);
+    double last = s->few ? 0.0 : LAST_SECONDS * area * (s->resident > 1 ? LAST_SHARE : 1.0); /* few tokens: in FEW_SECONDS */
+    return l->waves * tile + last + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
+           (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
 }
 
 /* The same, and what Y takes that does not leave by the copy engine, or in another order. */
@@ -220,7 +224,7 @@ static double efficiency_of(const lac_problem *problem, const lac_gather_shape *
                      : l->engine                                     ? s->boxes ? BOX_EFFICIENCY : STREAM_EFFICIENCY
                                                                      : s->efficiency;
     if (s->joined && !l->engine && !lac_gather_is_sparse(s)) reached *= JOINED_SHARE;
-    if (lac_gather_in_fours(s)) reached *= area <= 128 * 128 ? FEW_FOURS_SHARE : s->tile_outputs > 64 ? WIDE_FOURS_SHARE : 1.0;
+    if (lac_gather_in_fours(s)) reached *= area <= 128 * 128 ? FEW_FOURS_SHARE : s->tile_outputs > 64 ? 1.0 : FOURS_SHARE;
     if (s->few && l->tiles * s->parts > l->clusters * l->blocks) reached *= AGAIN_SHARE;
     if (!s->few && !s->meets) {
         double shared = lac_cuda_rates_of(problem->device)->shared;
