@@ -7,22 +7,22 @@
 #include "format/weight.h"
 
 /* The first stages of a block and its last stores, and what the first wait for where their number must be loaded first. */
-static const double FILL_SECONDS = 0.13e-6, RANGE_SECONDS = 2.4e-6;
+static const double FILL_SECONDS = 0.1e-6, RANGE_SECONDS = 2.4e-6;
 /* What a tile costs beside its stages, and one of 128 x 256 for its size; blocks of a cluster wait for each other. */
-static const double SWITCH_SECONDS = 0.23e-6, EPILOGUE_SECONDS = 0.2e-6, CLUSTER_SECONDS = 1.0e-6;
+static const double SWITCH_SECONDS = 0.21e-6, EPILOGUE_SECONDS = 0.17e-6, CLUSTER_SECONDS = 1.0e-6;
 /* The same of a block's last tile, behind which nothing comes that would hide it; and of that, what two blocks on a multiprocessor take, which
  * end one after the other. */
-static const double LAST_SECONDS = 0.58e-6, LAST_SHARE = 0.67;
+static const double LAST_SECONDS = 0.74e-6, LAST_SHARE = 0.53;
 /* The same where rows of Y are in another order and no multiple of 8 elements long: they are stored one by one. */
 static const double SCATTER_SECONDS = 4e-6;
 /* Token-major Y that is not staged for the copy engine leaves in pieces of a few bytes, at so many bytes a second. */
 static const double UNSTAGED_RATE = 0.67e12;
 /* A block with one stage reads, multiplies and writes in turn, and others somewhat out of step with it; with each further stage, so much
  * more of it overlaps. */
-static const double OVERLAP_A_STAGE = 0.01, ONE_STAGE = 0.5;
+static const double OVERLAP_A_STAGE = 0.0064, ONE_STAGE = 0.49;
 /* From the moment when a stage of a gathering block is free to the end of its next products, if no other block asks for any, and of
  * the rate of L2 what all of them get; a stage of boxes, at least. */
-static const double TRIP_SECONDS = 1.17e-6, TRIP_RATE = 2.0, BOX_SECONDS = 0.55e-6;
+static const double TRIP_SECONDS = 1.07e-6, TRIP_RATE = 2.0, BOX_SECONDS = 0.55e-6;
 /* The streaming kernel: the epilogue of a tile of 128 x 256, which no copy hides, the first stages of a block with such tiles, and a step
  * of packed weights, whatever else there is to do. */
 static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, UNPACK_SECONDS = 0.21e-6;
@@ -52,7 +52,7 @@ static const double JOINED_SHARE = 0.8;
 
 /* And where they are joined in fours: tiles of 64 outputs, larger than 128 x 128 or not. Of the time in which one of 128 outputs writes rows
  * of Y in another order, what no products hide. */
-static const double FOURS_SHARE = 0.96, FEW_FOURS_SHARE = 0.97, SCATTERED_SHARE = 0.8;
+static const double FOURS_SHARE = 0.94, FEW_FOURS_SHARE = 0.86, SCATTERED_SHARE = 0.8;
 
 /* The clock falls under long work: by so much at most. */
 static const double HOT_SHARE = 0.2;

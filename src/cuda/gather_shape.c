@@ -180,7 +180,7 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     if (s->few && (s->kind == LAC_GATHER_STREAM || s->every || s->cluster > 1 || s->rows != 64 || problem->m > s->tile_tokens ||
                    in_boxes(problem->weight, s->rows)))
         return false;
-    if (s->few && s->meets && s->tile_outputs < 128) return false;
+    if (s->few && s->meets && (s->tile_outputs < 128 || s->height < s->tile_outputs)) return false; /* W half empty */
     if (s->every && problem->weight->part[LAC_PART_COL_PERM].data) return false;
     s->boxes = s->kind == LAC_GATHER_DENSE && !s->apart && (s->every || in_boxes(problem->weight, s->rows));
     if (s->paired && (s->kind != LAC_GATHER_DENSE || s->boxes || s->height > 64 || s->groups < 2)) return false;
@@ -303,11 +303,11 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
         int outputs, tokens, width, paired, resident, few;
         double dense, sparse;
     } tiles[] = {
-        {128, 256, 256, 0, 1, 0, 1.25, 1.62}, {64, 512, 256, 0, 1, 0, 1.71, 1.78},  {128, 128, 128, 0, 1, 0, 1.33, 1.28},
-        {64, 256, 128, 0, 1, 0, 1.45, 1.53},  {128, 64, 64, 0, 1, 0, 1.15, 1.0},    {64, 128, 64, 0, 1, 0, 1.36, 1.19},
-        {128, 64, 64, 0, 2, 0, 1.49, 1.6},    {64, 128, 64, 0, 2, 0, 1.55, 1.5},    {128, 256, 256, 1, 1, 0, 1.36, 0.0},
-        {128, 128, 128, 1, 1, 0, 1.0, 0.0},   {256, 128, 128, 0, 1, 0, 1.3, 1.38},  {128, 192, 192, 0, 1, 0, 1.27, 1.55},
-        {64, 384, 192, 0, 1, 0, 1.46, 1.55},  {64, 64, 64, 0, 1, 1, 1.05, 0.9},     {64, 128, 64, 0, 1, 1, 1.2, 1.22},
+        {128, 256, 256, 0, 1, 0, 1.28, 1.63}, {64, 512, 256, 0, 1, 0, 1.71, 1.84},  {128, 128, 128, 0, 1, 0, 1.2, 1.3},
+        {64, 256, 128, 0, 1, 0, 1.48, 1.61},  {128, 64, 64, 0, 1, 0, 1.31, 1.1},    {64, 128, 64, 0, 1, 0, 1.24, 1.19},
+        {128, 64, 64, 0, 2, 0, 1.37, 1.52},   {64, 128, 64, 0, 2, 0, 1.5, 1.43},    {128, 256, 256, 1, 1, 0, 1.36, 0.0},
+        {128, 128, 128, 1, 1, 0, 1.0, 0.0},   {256, 128, 128, 0, 1, 0, 1.3, 1.38},  {128, 192, 192, 0, 1, 0, 1.2, 1.5},
+        {64, 384, 192, 0, 1, 0, 1.39, 1.55},  {64, 64, 64, 0, 1, 1, 1.05, 0.9},     {64, 128, 64, 0, 1, 1, 1.2, 1.22},
         {128, 64, 64, 0, 1, 1, 1.0, 1.15},    {128, 128, 128, 0, 1, 1, 0.98, 1.38}, {128, 32, 32, 0, 1, 0, 0.0, 0.0},
         {64, 64, 32, 0, 1, 0, 0.0, 0.0}};
     const lac_weight *w = problem->weight;
