@@ -5,72 +5,51 @@
 #include "cuda/gather_shape.h"
 #include "format/sample.h"
 
-enum { MOST_RUNS = 256, FIELDS = 17, LINE = 512 };
+enum { MOST_RUNS = 256 };
 
-/* A problem, a tile, and what it took. */
+/* A problem, and a tile that was timed for it. */
 typedef struct run {
     int64_t m, n, k;
     char pattern[16], layout[16];
     int outputs, tokens, parts;
     bool meets;
-    double us, predicted_us;
-    bool taken; /* by the model, of all tiles of the problem */
 } run;
 
 static run runs[MOST_RUNS];
+static test_timed timed[MOST_RUNS];
 static int run_count;
 
 /* ---- the stored runs */
 
-/* Cuts a line at its commas, but for those between quotes. */
-static void cut(char *line, char *field[FIELDS])
-{
-    bool quoted = false;
-    int count = 0;
-    field[count++] = line;
-    for (char *at = line; *at && *at != '\n'; at++) {
-        if (*at == '"') quoted = !quoted;
-        if (*at != ',' || quoted) continue;
-        *at = 0;
-        assert_true(count < FIELDS);
-        field[count++] = at + 1;
-    }
-    assert_int_equal(count, FIELDS);
-}
-
 /* Run 10 has the kernels as they are but for tiles of 128 x 128 whose parts send their sums since; run 11 has those. */
-static bool stands(char *const field[FIELDS])
+static bool stands(const test_table *table, const run *r)
 {
-    bool ten = !strcmp(field[0], "10"), eleven = !strcmp(field[0], "11");
-    bool sends = !strcmp(field[8], "128") && !strcmp(field[9], "128") && !strstr(field[1], "no parts that meet") &&
-                 (!strcmp(field[10], "2") || !strcmp(field[10], "4"));
-    return (ten && !sends) || (eleven && strcmp(field[1], "sums read") != 0);
+    int number = (int)test_table_number(table, "run");
+    bool sends = r->outputs == 128 && r->tokens == 128 && r->meets && (r->parts == 2 || r->parts == 4);
+    return (number == 10 && !sends) || (number == 11 && strcmp(test_table_text(table, "variant"), "sums read") != 0);
 }
 
 static void read_runs(void)
 {
-    FILE *file = fopen(test_source_path("bench/results/h200_stream_steps.csv"), "r");
-    char line[LINE], *field[FIELDS];
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, "10,", 3) != 0 && strncmp(line, "11,", 3) != 0) continue;
-        cut(line, field);
-        if (!stands(field)) continue;
+    test_table table;
+    test_table_open(&table, "bench/results/h200_stream_steps.csv");
+    while (test_table_next(&table)) {
+        int number = (int)test_table_number(&table, "run");
+        if (number != 10 && number != 11) continue;
+        run r = {.m = (int64_t)test_table_number(&table, "m"),
+                 .n = (int64_t)test_table_number(&table, "n"),
+                 .k = (int64_t)test_table_number(&table, "k"),
+                 .outputs = (int)test_table_number(&table, "tile_outputs"),
+                 .tokens = (int)test_table_number(&table, "tile_tokens"),
+                 .parts = (int)test_table_number(&table, "parts"),
+                 .meets = !strstr(test_table_text(&table, "variant"), "no parts that meet")};
+        if (!stands(&table, &r)) continue;
+        snprintf(r.pattern, sizeof r.pattern, "%s", test_table_text(&table, "pattern"));
+        snprintf(r.layout, sizeof r.layout, "%s", test_table_text(&table, "layout"));
         assert_true(run_count < MOST_RUNS);
-        run *r = &runs[run_count++];
-        *r = (run){.m = atoll(field[3]),
-                   .n = atoll(field[4]),
-                   .k = atoll(field[5]),
-                   .outputs = atoi(field[8]),
-                   .tokens = atoi(field[9]),
-                   .parts = atoi(field[10]),
-                   .meets = !strstr(field[1], "no parts that meet"),
-                   .us = atof(field[11])};
-        snprintf(r->pattern, sizeof r->pattern, "%s", field[6]);
-        snprintf(r->layout, sizeof r->layout, "%s", field[7]);
-        assert_true(r->m > 0 && r->n > 0 && r->k > 0 && r->outputs > 0 && r->tokens > 0 && r->parts > 0 && r->us > 0.0);
+        timed[run_count].us = test_table_number(&table, "time_us");
+        runs[run_count++] = r;
     }
-    fclose(file);
     assert_in_range(run_count, 100, MOST_RUNS);
 }
 
@@ -136,88 +115,44 @@ static double predicted_us(const setting *s, const run *r)
     return least;
 }
 
-static void ask_of_problem(const run *first)
+/* All runs of one problem. */
+static void ask_of_problem(const run *first, int number)
 {
     setting s = setting_of(first);
     lac_gather_shape shape;
     lac_cost cost;
     assert_true(lac_gather_shape_make(&s.problem, LAC_GATHER_STREAM, &shape, &cost));
     for (int i = 0; i < run_count; i++) {
-        run *r = &runs[i];
+        const run *r = &runs[i];
         if (!same_problem(r, first)) continue;
-        r->predicted_us = predicted_us(&s, r);
-        r->taken = r->outputs == shape.tile_outputs && r->tokens == shape.tile_tokens && r->parts == shape.parts &&
-                   r->meets == shape.meets && shape.cluster == 1;
+        timed[i].problem = number;
+        timed[i].predicted_us = predicted_us(&s, r);
+        timed[i].taken = r->outputs == shape.tile_outputs && r->tokens == shape.tile_tokens && r->parts == shape.parts &&
+                         r->meets == shape.meets && shape.cluster == 1;
     }
     setting_end(&s);
-}
-
-static bool is_first(int index)
-{
-    for (int i = 0; i < index; i++)
-        if (same_problem(&runs[i], &runs[index])) return false;
-    return true;
 }
 
 static int ask_the_model(void **state)
 {
     (void)state;
+    int problems = 0;
     read_runs();
     for (int i = 0; i < run_count; i++)
-        if (is_first(i)) ask_of_problem(&runs[i]);
+        if (timed[i].predicted_us == 0.0) ask_of_problem(&runs[i], problems++);
     return 0;
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
 }
 
 static void the_model_is_near_what_they_took(void **state)
 {
     (void)state;
-    double error[MOST_RUNS];
-    for (int i = 0; i < run_count; i++) error[i] = fabs(runs[i].predicted_us / runs[i].us - 1.0);
-    qsort(error, (size_t)run_count, sizeof *error, compare_numbers);
-    double median = error[run_count / 2], most = error[run_count * 9 / 10];
-    print_message("%d runs: errors of %.1f%% in the median, %.1f%% at the 90th percentile\n", run_count, 100 * median,
-                  100 * most);
-    assert_true(median < 0.06 && most < 0.2); /* the goals are 15 and 30% */
-}
-
-/* What the model's tile took, where it was timed, over the quickest tile of the problem; 0: it was not. */
-static double share_of_best(const run *first)
-{
-    double best = HUGE_VAL, own = 0.0;
-    for (int i = 0; i < run_count; i++) {
-        if (!same_problem(&runs[i], first)) continue;
-        best = fmin(best, runs[i].us);
-        if (runs[i].taken) own = runs[i].us;
-    }
-    return own / best;
+    test_timed_near(timed, run_count, 0.06, 0.2); /* the goals are 15 and 30% */
 }
 
 static void its_tiles_were_the_quick_ones(void **state)
 {
     (void)state;
-    double sum = 0.0;
-    int problems = 0, timed = 0;
-    for (int i = 0; i < run_count; i++) {
-        const run *r = &runs[i];
-        if (!is_first(i)) continue;
-        double share = share_of_best(r);
-        problems++;
-        if (share == 0.0) continue;
-        if (share > 1.1)
-            fail_msg("(%d,%d,%d) %s %s: its tile takes %.2f of the best one's time", (int)r->m, (int)r->n, (int)r->k,
-                     r->pattern, r->layout, share);
-        timed++;
-        sum += share - 1.0;
-    }
-    print_message("%d problems, the tiles of %d timed: %.2f%% slower than the best in the mean\n", problems, timed,
-                  100 * sum / timed);
-    assert_true(10 * timed >= 9 * problems && sum / timed < 0.02);
+    test_timed_quick(timed, run_count, 1.1, 0.02, 0.9);
 }
 
 /* ---- what holds for every stream */

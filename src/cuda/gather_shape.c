@@ -226,24 +226,15 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
            s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS && s->output_tiles * s->most_stages < INT32_MAX / s->rows;
 }
 
-typedef struct choice {
-    bool found;
-    lac_gather_shape *shape;
-    lac_cost *cost;
-} choice;
-
-static void compare(const lac_problem *problem, const lac_gather_shape *shape, choice *best)
-{
-    lac_cost now = lac_gather_cost(problem, shape);
-    if (best->found && now.seconds >= best->cost->seconds) return;
-    *best->shape = *shape;
-    *best->cost = now;
-    best->found = true;
-}
+/* Who is shown every candidate. */
+typedef struct viewer {
+    lac_gather_look *look;
+    void *context;
+} viewer;
 
 /* Parts that meet in a cluster: each block writes some of the tokens that they add up, through the memory of the stages. So a second
  * tile's stages could not come before the first one's sums were read: only where there is none. */
-static void consider_meeting(const lac_problem *problem, lac_gather_shape shape, choice *best)
+static void consider_meeting(const lac_problem *problem, lac_gather_shape shape, const viewer *viewer)
 {
     /* Half of the tokens brings as much of X, or less, and multiplies less. */
     if (shape.tile_tokens > 64 && 2 * problem->m <= shape.tile_tokens) return;
@@ -253,7 +244,7 @@ static void consider_meeting(const lac_problem *problem, lac_gather_shape shape,
         if (shape.width / shape.parts >= least_share(problem) && lac_gather_shape_complete(problem, &shape) &&
             shape.most_stages >= shape.parts &&
             (double)(shape.token_tiles * shape.output_tiles) <= lac_gather_clusters_at_once(problem, shape.parts))
-            compare(problem, &shape, best);
+            viewer->look(problem, &shape, viewer->context);
 }
 
 /* Whether any two blocks would run beside each other: where each has a multiprocessor to itself, the same tile meant to be alone has more
@@ -264,17 +255,17 @@ static bool has_neighbours(const lac_problem *problem, const lac_gather_shape *s
            s->token_tiles * s->output_tiles * s->parts > lac_cuda_rates_of(problem->device)->multiprocessors;
 }
 
-static void consider(const lac_problem *problem, lac_gather_shape shape, choice *best)
+static void consider(const lac_problem *problem, lac_gather_shape shape, const viewer *viewer)
 {
-    if (shape.kind == LAC_GATHER_STREAM || shape.few) consider_meeting(problem, shape, best);
+    if (shape.kind == LAC_GATHER_STREAM || shape.few) consider_meeting(problem, shape, viewer);
     if (!lac_gather_shape_complete(problem, &shape)) return;
     int64_t most = shape.few || shape.packed ? 1 : shape.most_stages < MOST_PARTS ? shape.most_stages : MOST_PARTS;
     for (shape.parts = 1; shape.parts == 1 || shape.parts <= most; ++shape.parts)
-        if (has_neighbours(problem, &shape)) compare(problem, &shape, best);
+        if (has_neighbours(problem, &shape)) viewer->look(problem, &shape, viewer->context);
 }
 
 /* A tile as it is, in a cluster, its rows of X one by one, or with short stages where these are few and waste less. */
-static void consider_ways(const lac_problem *problem, lac_gather_shape shape, choice *best)
+static void consider_ways(const lac_problem *problem, lac_gather_shape shape, const viewer *viewer)
 {
     int64_t halves = lac_ceil_divide(lac_gather_rows(problem->weight, shape.kind), 32);
     bool saves = shape.kind != LAC_GATHER_STREAM && !shape.joined && halves % 2 && halves <= MOST_SHORT;
@@ -284,16 +275,16 @@ static void consider_ways(const lac_problem *problem, lac_gather_shape shape, ch
     for (shape.rows = 64; shape.rows >= (saves ? 32 : 64); shape.rows -= 32)
         for (shape.cluster = most; shape.cluster >= 1; --shape.cluster) {
             shape.apart = false;
-            consider(problem, shape, best);
+            consider(problem, shape, viewer);
             shape.packed = shape.kind == LAC_GATHER_STREAM;
-            if (shape.packed) consider(problem, shape, best);
+            if (shape.packed) consider(problem, shape, viewer);
             shape.packed = false;
             shape.apart = shape.kind == LAC_GATHER_DENSE && !shape.every && in_boxes(problem->weight, shape.rows);
-            if (shape.apart) consider(problem, shape, best);
+            if (shape.apart) consider(problem, shape, viewer);
         }
 }
 
-bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost)
+void lac_gather_candidates(const lac_problem *problem, lac_gather_kind kind, lac_gather_look *look, void *context)
 {
     /* Outputs x tokens of a tile, tokens of one product, whether two row groups of up to 64 outputs share it, blocks on a
      * multiprocessor, whether it is for few tokens, and of the bound's rate what it reached on an H200, dense and sparse. Both
@@ -312,8 +303,8 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
         {64, 64, 32, 0, 1, 0, 0.0, 0.0}};
     const lac_weight *w = problem->weight;
     const lac_geometry *g = &w->geometry;
-    if (problem->m == 0 || g->n == 0) return false;
-    choice best = {false, out, cost};
+    if (problem->m == 0 || g->n == 0) return;
+    const viewer viewer = {look, context};
     bool shared = w->pattern.family == LAC_FAMILY_ELEMENT || kind == LAC_GATHER_STREAM;
     lac_gather_shape alone = {.kind = kind, .parts = 1};
     alone.height = shared ? g->n : g->unit_n;
@@ -330,11 +321,35 @@ bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac
             both[j]->few = tiles[i].few;
             both[j]->efficiency = kind == LAC_GATHER_DENSE ? tiles[i].dense : tiles[i].sparse;
         }
-        if (takes(w, kind)) consider_ways(problem, alone, &best);
+        if (takes(w, kind)) consider_ways(problem, alone, &viewer);
         for (int every = 0; every < 2 && joins(w, kind) && !tiles[i].paired; ++every) {
             joined.every = every;
-            consider_ways(problem, joined, &best);
+            consider_ways(problem, joined, &viewer);
         }
     }
+}
+
+/* ---- the best */
+
+typedef struct choice {
+    bool found;
+    lac_gather_shape *shape;
+    lac_cost *cost;
+} choice;
+
+static void compare(const lac_problem *problem, const lac_gather_shape *shape, void *context)
+{
+    choice *best = context;
+    lac_cost now = lac_gather_cost(problem, shape);
+    if (best->found && now.seconds >= best->cost->seconds) return;
+    *best->shape = *shape;
+    *best->cost = now;
+    best->found = true;
+}
+
+bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost)
+{
+    choice best = {false, out, cost};
+    lac_gather_candidates(problem, kind, compare, &best);
     return best.found;
 }

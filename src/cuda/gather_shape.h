@@ -112,6 +112,9 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *sha
 bool lac_gather_by_engine(const lac_problem *problem, const lac_gather_shape *shape);
 /* gather_cost.c: what it costs so. */
 lac_cost lac_gather_cost(const lac_problem *problem, const lac_gather_shape *shape);
+/* Shows every way in which the kernel can take the problem, one after the other. */
+typedef void lac_gather_look(const lac_problem *problem, const lac_gather_shape *shape, void *context);
+void lac_gather_candidates(const lac_problem *problem, lac_gather_kind kind, lac_gather_look *look, void *context);
 /* The shape that the model likes best; false when the kernel cannot take the problem. */
 bool lac_gather_shape_make(const lac_problem *problem, lac_gather_kind kind, lac_gather_shape *out, lac_cost *cost);
 

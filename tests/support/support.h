@@ -19,6 +19,8 @@
 #include "support/header.h"
 #include "support/matrix.h"
 #include "support/random.h"
+#include "support/table.h"
+#include "support/timed.h"
 #include "support/world.h"
 
 #endif
