@@ -50,8 +50,8 @@ static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.4, MEET_EFFICIEN
 /* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
 static const double JOINED_SHARE = 0.8;
 
-/* And where they are joined in fours: tiles of 64 outputs, larger than 128 x 128 or not. Of the time in which one of 128 outputs writes rows
- * of Y in another order, what no products hide. */
+/* And where they are joined in fours: tiles of 64 outputs that are larger than 128 x 128, and all tiles up to that size. Of the time in which
+ * one of 128 outputs writes rows of Y in another order, what no products hide. */
 static const double FOURS_SHARE = 0.94, FEW_FOURS_SHARE = 0.86, SCATTERED_SHARE = 0.8;
 
 /* The clock falls under long work: by so much at most. */
