@@ -13,6 +13,8 @@ typedef struct run {
     int64_t m, n, k;
     char pattern[16], layout[16];
     lac_gather_shape tile; /* what names it; the rest is the model's to fill in */
+    bool directly;         /* Y left the registers directly, not through shared memory */
+    bool was;              /* the tile is still there, but Y leaves it the other way   */
 } run;
 
 static run runs[MOST_RUNS];
@@ -53,7 +55,8 @@ static void read_runs(void)
                    .m = (int64_t)test_table_number(&table, "m"),
                    .n = (int64_t)test_table_number(&table, "n"),
                    .k = (int64_t)test_table_number(&table, "k"),
-                   .tile = tile_in(&table)};
+                   .tile = tile_in(&table),
+                   .directly = strstr(test_table_text(&table, "variant"), "direct") != NULL};
         snprintf(r->pattern, sizeof r->pattern, "%s", test_table_text(&table, "pattern"));
         snprintf(r->layout, sizeof r->layout, "%s", test_table_text(&table, "layout"));
         timed[run_count++].us = test_table_number(&table, "time_us");
@@ -83,17 +86,23 @@ typedef struct question {
     const run *first;
     double least;
     lac_gather_shape best;
+    bool directly;
 } question;
 
 static void look(const lac_problem *problem, const lac_gather_shape *shape, void *context)
 {
     question *q = context;
     double us = 1e6 * lac_gather_cost(problem, shape).seconds;
-    for (int i = 0; i < run_count; i++)
-        if (same_problem(&runs[i], q->first) && same_tile(&runs[i].tile, shape)) timed[i].predicted_us = us;
+    bool directly = lac_gather_leaves_directly(problem, shape);
+    for (int i = 0; i < run_count; i++) {
+        if (!same_problem(&runs[i], q->first) || !same_tile(&runs[i].tile, shape)) continue;
+        runs[i].was = runs[i].directly != directly;
+        if (!runs[i].was) timed[i].predicted_us = us;
+    }
     if (us >= q->least) return;
     q->least = us;
     q->best = *shape;
+    q->directly = directly;
 }
 
 /* The kernels of a problem are asked for apart: which of them is taken is not this test's. */
@@ -109,7 +118,8 @@ static void ask_of_problem(lac_device *device, lac_weight *weight, const run *fi
     for (int i = 0; i < run_count; i++) {
         if (!same_problem(&runs[i], first)) continue;
         timed[i].problem = number;
-        timed[i].taken = same_tile(&runs[i].tile, &q[q[1].least < q[0].least].best);
+        const question *best = &q[q[1].least < q[0].least];
+        timed[i].taken = same_tile(&runs[i].tile, &best->best) && runs[i].directly == best->directly;
     }
 }
 
@@ -142,17 +152,19 @@ static void the_model_is_near_what_they_took(void **state)
 {
     (void)state;
     static test_timed known[MOST_RUNS];
-    int count = 0;
-    for (int i = 0; i < run_count; i++)
+    int count = 0, were = 0;
+    for (int i = 0; i < run_count; i++) {
+        were += runs[i].was;
         if (timed[i].predicted_us > 0.0) known[count++] = timed[i];
-    assert_true(count >= 0.98 * run_count);
+    }
+    assert_true(count >= 0.98 * (run_count - were) && count > 2 * were);
     test_timed_near(known, count, 0.055, 0.14); /* the goals are 15 and 30% */
 }
 
 static void its_tiles_were_the_quick_ones(void **state)
 {
     (void)state;
-    test_timed_quick(timed, run_count, 1.2, 0.01, 0.7);
+    test_timed_quick(timed, run_count, 1.2, 0.01, 0.65);
 }
 
 int main(void)

@@ -13,6 +13,8 @@ static const double SWITCH_SECONDS = 0.21e-6, EPILOGUE_SECONDS = 0.17e-6, CLUSTE
 /* The same of a block's last tile, behind which nothing comes that would hide it; and of that, what two blocks on a multiprocessor take, which
  * end one after the other. */
 static const double LAST_SECONDS = 0.74e-6, LAST_SHARE = 0.53;
+/* The same where Y leaves the registers directly, with one block on a multiprocessor or two. */
+static const double DIRECT_SECONDS = 0.42e-6;
 /* The same where rows of Y are in another order and no multiple of 8 elements long: they are stored one by one. */
 static const double SCATTER_SECONDS = 4e-6;
 /* Token-major Y that is not staged for the copy engine leaves in pieces of a few bytes, at so many bytes a second. */
@@ -183,8 +185,9 @@ static double ends_seconds(const lac_problem *problem, const lac_gather_shape *s
     if (l->stream)
         return (l->streams ? l->chain * padding_seconds(problem, s) : 0.0) +
                (s->meets ? few_seconds(problem, s, l) : area * (l->waves * TILE_SECONDS + STREAM_FILL_SECONDS));
-    double last = s->few ? 0.0 : LAST_SECONDS * area * (s->resident > 1 ? LAST_SHARE : 1.0); /* few tokens: in FEW_SECONDS */
-    return l->waves * tile + last + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
+    double last = lac_gather_leaves_directly(problem, s) ? DIRECT_SECONDS : LAST_SECONDS * (s->resident > 1 ? LAST_SHARE : 1.0);
+    if (s->few) last = 0.0; /* it is in FEW_SECONDS */
+    return l->waves * tile + last * area + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
            (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
 }
 

@@ -123,6 +123,17 @@ static bool stores(const lac_problem *problem, const lac_gather_shape *s)
            (s->height % 64 == 0 || s->groups == 1);
 }
 
+/* A block's last tile is there sooner without the way through shared memory; those before it have the next one's stages to hide that
+ * behind. So where blocks have one tile each or, two on a multiprocessor, two each; a tile of 128 x 256 takes as long either way
+ * (docs/kernels/hopper.md, step 59). */
+bool lac_gather_leaves_directly(const lac_problem *problem, const lac_gather_shape *s)
+{
+    int64_t most = (int64_t)lac_cuda_rates_of(problem->device)->multiprocessors * s->resident * s->resident;
+    bool small = s->tile_outputs * s->tile_tokens < 128 * 256 && s->token_tiles * s->output_tiles <= most;
+    bool gathers = s->kind != LAC_GATHER_STREAM && !s->boxes && !lac_gather_in_turns(s) && s->parts == 1;
+    return small && gathers && stores(problem, s) && problem->options.y_layout == LAC_LAYOUT_FEATURE_MAJOR;
+}
+
 /* Pieces of Y that have room beside enough stages; three where the third costs none. */
 static int staging_beside(const lac_gather_shape *s, int64_t bytes)
 {
@@ -216,7 +227,8 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     s->sums = sums_of(s, stage);
     if (s->sums == LAC_GATHER_SUMS_KEPT) bytes -= lac_gather_meeting(s);
     s->stages = bytes / stage < MOST_STAGES ? (int)(bytes / stage) : MOST_STAGES;
-    s->staging = lac_gather_in_turns(s) ? 1 : s->meets || !stores(problem, s) ? 0 : s->few ? 1 : staging_beside(s, bytes);
+    bool staged = !s->meets && stores(problem, s) && !lac_gather_leaves_directly(problem, s);
+    s->staging = lac_gather_in_turns(s) ? 1 : !staged ? 0 : s->few ? 1 : staging_beside(s, bytes);
     s->by_last = leaves_by_last(problem, s);
     if (s->staging) s->stages = (int)lac_smaller(s->stages, (bytes - lac_gather_staging(s->staging)) / stage);
     if (lac_gather_in_turns(s)) s->stages -= s->stages % 2;

@@ -110,6 +110,8 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *sha
 /* Whether the copy engine brings X, where X is aligned: stream.cu, or gather_block.cu. It takes rows as they lie, so a stream whose
  * columns are in another order gathers instead. */
 bool lac_gather_by_engine(const lac_problem *problem, const lac_gather_shape *shape);
+/* Whether Y leaves the registers directly although the copy engine could take it. */
+bool lac_gather_leaves_directly(const lac_problem *problem, const lac_gather_shape *shape);
 /* gather_cost.c: what it costs so. */
 lac_cost lac_gather_cost(const lac_problem *problem, const lac_gather_shape *shape);
 /* Shows every way in which the kernel can take the problem, one after the other. */
