@@ -61,15 +61,6 @@ static int tokens_of(const lac_expand_shape *s, int program)
 /* Whether a third program is needed: see LAST. */
 static bool has_last(const lac_expand_shape *s) { return s->parts > 1 || s->team > 0; }
 
-/* Stages of the next tile that the ring's blocks multiply while a tile is stored; token-major Y leaves too few registers for it. */
-static int early_of(const lac_problem *problem, const lac_expand_shape *s)
-{
-    int stages = lac_cuda_early_stages(problem);
-    bool feature_major =
-        problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && problem->options.y_layout == LAC_LAYOUT_FEATURE_MAJOR;
-    return feature_major && s->tile_tokens == 256 && s->staging > 0 && s->stages > stages ? stages : 0;
-}
-
 static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_expand_shape *s, int program)
 {
     bool ring = s->team > 0 && program == PRODUCT;
@@ -90,7 +81,6 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
         lac_cuda_request_define(request, "LAC_SPREADERS", s->spreaders);
         lac_cuda_request_define(request, "LAC_STORES_Y", s->staging > 0);
         lac_cuda_request_define(request, "LAC_STAGING_PIECES", s->staging);
-        if (early_of(problem, s)) lac_cuda_request_define(request, "LAC_EARLY", early_of(problem, s));
     } else {
         lac_cuda_request_define(request, "LAC_PARTS", s->parts);
         lac_cuda_request_define(request, "LAC_X_BY_HAND", program == BY_HAND);
