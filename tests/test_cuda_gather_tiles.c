@@ -167,9 +167,66 @@ static void its_tiles_were_the_quick_ones(void **state)
     test_timed_quick(timed, run_count, 1.2, 0.01, 0.65);
 }
 
+/* ---- Y's way out */
+
+typedef struct ways {
+    int direct, staged;
+} ways;
+
+/* Directly only out of tiles that have no others behind them in their block, and then nothing is kept free for the copy engine. */
+static void count_ways(const lac_problem *problem, const lac_gather_shape *s, void *context)
+{
+    ways *seen = context;
+    bool directly = lac_gather_leaves_directly(problem, s);
+    int64_t tiles = s->output_tiles * s->token_tiles, blocks = (int64_t)132 * s->resident;
+    if (directly) {
+        assert_int_equal(s->staging, 0);
+        assert_false(s->by_last);
+        assert_true(s->tile_outputs * s->tile_tokens < 128 * 256 && tiles <= blocks * s->resident);
+    }
+    assert_true(lac_gather_shared(s) <= lac_cuda_target_of(problem->device)->shared_per_block);
+    seen->direct += directly;
+    seen->staged += s->staging > 0;
+}
+
+static ways ways_of(lac_device *device, const char *name, int64_t m, lac_layout layout, lac_gather_kind kind)
+{
+    lac_weight *weight = NULL;
+    lac_pattern pattern = pattern_of(name);
+    assert_ok(lac_weight_sample(&pattern, 768, 768, LAC_DTYPE_F16, &weight));
+    lac_plan_options options = {.size = sizeof options, .x_layout = layout, .y_layout = layout};
+    assert_ok(lac_plan_options_resolve(weight, device, &options));
+    lac_problem problem = {.device = device, .weight = weight, .m = m, .options = options};
+    ways seen = {0};
+    lac_gather_candidates(&problem, kind, count_ways, &seen);
+    lac_weight_free(weight);
+    return seen;
+}
+
+static void last_tiles_leave_directly(void **state)
+{
+    (void)state;
+    lac_device *device = NULL;
+    assert_ok(lac_device_open("h200", &device));
+    ways seen = ways_of(device, "64:2:40", 4096, LAC_LAYOUT_FEATURE_MAJOR, LAC_GATHER_SPARSE);
+    assert_true(seen.direct > 0 && seen.staged > 0);
+    seen = ways_of(device, "vw64:8:32", 256, LAC_LAYOUT_FEATURE_MAJOR, LAC_GATHER_DENSE);
+    assert_true(seen.direct > 0);
+    seen = ways_of(device, "64:2:40", 65536, LAC_LAYOUT_FEATURE_MAJOR, LAC_GATHER_SPARSE); /* each block has many */
+    assert_true(seen.direct == 0 && seen.staged > 0);
+    seen = ways_of(device, "64:2:40", 4096, LAC_LAYOUT_TOKEN_MAJOR, LAC_GATHER_SPARSE);
+    assert_true(seen.direct == 0 && seen.staged > 0);
+    seen = ways_of(device, "2:4", 4096, LAC_LAYOUT_FEATURE_MAJOR, LAC_GATHER_STREAM);
+    assert_true(seen.direct == 0 && seen.staged > 0);
+    seen = ways_of(device, "shfl64:25%", 4096, LAC_LAYOUT_FEATURE_MAJOR, LAC_GATHER_DENSE); /* the engine could not take it */
+    assert_true(seen.direct == 0 && seen.staged == 0);
+    lac_device_close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_model_is_near_what_they_took),
-                                       cmocka_unit_test(its_tiles_were_the_quick_ones)};
+                                       cmocka_unit_test(its_tiles_were_the_quick_ones),
+                                       cmocka_unit_test(last_tiles_leave_directly)};
     return cmocka_run_group_tests(tests, ask_the_model, NULL);
 }
