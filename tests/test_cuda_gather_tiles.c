@@ -4,86 +4,19 @@
 
 #include "cuda/gather_shape.h"
 #include "format/sample.h"
+#include "support/gather_runs.h"
+#include "support/timed.h"
 
-enum { MOST_RUNS = 2048, FIRST_OF_COMMITTED = 4 };
-
-/* A problem of one of the stored runs, and a tile that was timed for it. */
-typedef struct run {
-    int number;
-    int64_t m, n, k;
-    char pattern[16], layout[16];
-    lac_gather_shape tile; /* what names it; the rest is the model's to fill in */
-    bool directly;         /* Y left the registers directly, not through shared memory */
-    bool was;              /* the tile is still there, but Y leaves it the other way   */
-} run;
-
-static run runs[MOST_RUNS];
-static test_timed timed[MOST_RUNS];
+static gather_run runs[GATHER_RUNS_MOST];
+static test_timed timed[GATHER_RUNS_MOST];
+static bool other_way[GATHER_RUNS_MOST]; /* the tile is still there, but Y leaves it otherwise */
 static int run_count;
-
-/* ---- the stored runs */
-
-static int number_in(const test_table *table, const char *column) { return (int)test_table_number(table, column); }
-
-static lac_gather_shape tile_in(const test_table *table)
-{
-    bool sparse = !strcmp(test_table_text(table, "kernel"), "cuda_f16_gather_sparse");
-    return (lac_gather_shape){.kind = sparse ? LAC_GATHER_SPARSE : LAC_GATHER_DENSE,
-                              .tile_outputs = number_in(table, "tile_outputs"),
-                              .tile_tokens = number_in(table, "tile_tokens"),
-                              .rows = number_in(table, "rows"),
-                              .cluster = number_in(table, "cluster"),
-                              .parts = number_in(table, "parts"),
-                              .resident = number_in(table, "resident"),
-                              .few = number_in(table, "few"),
-                              .meets = number_in(table, "meets"),
-                              .paired = number_in(table, "paired"),
-                              .joined = number_in(table, "joined"),
-                              .apart = number_in(table, "apart")};
-}
-
-/* Those of kernels and tiles as they are committed; of blocks whose way into shared memory was not noted, none. */
-static void read_runs(void)
-{
-    test_table table;
-    test_table_open(&table, "bench/results/h200_gather_tiles.csv");
-    while (test_table_next(&table)) {
-        if (number_in(&table, "run") < FIRST_OF_COMMITTED || !*test_table_text(&table, "apart")) continue;
-        assert_true(run_count < MOST_RUNS);
-        run *r = &runs[run_count];
-        *r = (run){.number = number_in(&table, "run"),
-                   .m = (int64_t)test_table_number(&table, "m"),
-                   .n = (int64_t)test_table_number(&table, "n"),
-                   .k = (int64_t)test_table_number(&table, "k"),
-                   .tile = tile_in(&table),
-                   .directly = strstr(test_table_text(&table, "variant"), "direct") != NULL};
-        snprintf(r->pattern, sizeof r->pattern, "%s", test_table_text(&table, "pattern"));
-        snprintf(r->layout, sizeof r->layout, "%s", test_table_text(&table, "layout"));
-        timed[run_count++].us = test_table_number(&table, "time_us");
-    }
-    assert_in_range(run_count, 1000, MOST_RUNS);
-}
 
 /* ---- what the model says of them */
 
-static bool same_weight(const run *a, const run *b) { return a->n == b->n && a->k == b->k && !strcmp(a->pattern, b->pattern); }
-
-static bool same_problem(const run *a, const run *b)
-{
-    return a->number == b->number && a->m == b->m && same_weight(a, b) && !strcmp(a->layout, b->layout);
-}
-
-static bool same_tile(const lac_gather_shape *a, const lac_gather_shape *b)
-{
-    return a->kind == b->kind && a->tile_outputs == b->tile_outputs && a->tile_tokens == b->tile_tokens && a->rows == b->rows &&
-           a->cluster == b->cluster && a->parts == b->parts && a->resident == b->resident && a->few == b->few &&
-           a->meets == b->meets && a->paired == b->paired && a->joined == b->joined && a->apart == b->apart && !a->every &&
-           !b->every;
-}
-
 /* The quickest candidate of all, and a problem's runs. */
 typedef struct question {
-    const run *first;
+    const gather_run *first;
     double least;
     lac_gather_shape best;
     bool directly;
@@ -95,9 +28,9 @@ static void look(const lac_problem *problem, const lac_gather_shape *shape, void
     double us = 1e6 * lac_gather_cost(problem, shape).seconds;
     bool directly = lac_gather_leaves_directly(problem, shape);
     for (int i = 0; i < run_count; i++) {
-        if (!same_problem(&runs[i], q->first) || !same_tile(&runs[i].tile, shape)) continue;
-        runs[i].was = runs[i].directly != directly;
-        if (!runs[i].was) timed[i].predicted_us = us;
+        if (!gather_runs_share_problem(&runs[i], q->first) || !gather_run_had_tile(&runs[i], shape)) continue;
+        other_way[i] = runs[i].directly != directly;
+        if (!other_way[i]) timed[i].predicted_us = us;
     }
     if (us >= q->least) return;
     q->least = us;
@@ -106,20 +39,17 @@ static void look(const lac_problem *problem, const lac_gather_shape *shape, void
 }
 
 /* The kernels of a problem are asked for apart: which of them is taken is not this test's. */
-static void ask_of_problem(lac_device *device, lac_weight *weight, const run *first, int number)
+static void ask_of_problem(lac_device *device, lac_weight *weight, const gather_run *first, int number)
 {
-    lac_plan_options options = {.size = sizeof options};
-    options.x_layout = options.y_layout = !strcmp(first->layout, "feature") ? LAC_LAYOUT_FEATURE_MAJOR : LAC_LAYOUT_TOKEN_MAJOR;
-    assert_ok(lac_plan_options_resolve(weight, device, &options));
-    lac_problem problem = {.device = device, .weight = weight, .m = first->m, .options = options};
+    lac_problem problem = gather_run_problem(first, device, weight);
     question q[2] = {{.first = first, .least = HUGE_VAL}, {.first = first, .least = HUGE_VAL}};
     lac_gather_candidates(&problem, LAC_GATHER_DENSE, look, &q[0]);
     lac_gather_candidates(&problem, LAC_GATHER_SPARSE, look, &q[1]);
+    const question *best = &q[q[1].least < q[0].least];
     for (int i = 0; i < run_count; i++) {
-        if (!same_problem(&runs[i], first)) continue;
+        if (!gather_runs_share_problem(&runs[i], first)) continue;
         timed[i].problem = number;
-        const question *best = &q[q[1].least < q[0].least];
-        timed[i].taken = same_tile(&runs[i].tile, &best->best) && runs[i].directly == best->directly;
+        timed[i].taken = gather_run_had_tile(&runs[i], &best->best) && runs[i].directly == best->directly;
     }
 }
 
@@ -128,19 +58,18 @@ static int ask_the_model(void **state)
 {
     (void)state;
     lac_device *device = NULL;
-    lac_weight *weight = NULL;
-    static bool asked[MOST_RUNS];
+    static bool asked[GATHER_RUNS_MOST];
     int problems = 0;
     assert_ok(lac_device_open("h200", &device));
-    read_runs();
+    run_count = gather_runs_read(runs);
     for (int i = 0; i < run_count; i++) { /* all problems of a weight, so that it is made once */
+        timed[i].us = runs[i].us;
         if (asked[i]) continue;
-        lac_pattern pattern = pattern_of(runs[i].pattern);
-        assert_ok(lac_weight_sample(&pattern, runs[i].n, runs[i].k, LAC_DTYPE_F16, &weight));
+        lac_weight *weight = gather_run_weight(&runs[i]);
         for (int j = i; j < run_count; j++) {
-            if (asked[j] || !same_weight(&runs[i], &runs[j])) continue;
+            if (asked[j] || !gather_runs_share_weight(&runs[i], &runs[j])) continue;
             ask_of_problem(device, weight, &runs[j], problems++);
-            for (int same = j; same < run_count; same++) asked[same] = asked[same] || same_problem(&runs[same], &runs[j]);
+            for (int same = j; same < run_count; same++) asked[same] |= gather_runs_share_problem(&runs[same], &runs[j]);
         }
         lac_weight_free(weight);
     }
@@ -151,10 +80,10 @@ static int ask_the_model(void **state)
 static void the_model_is_near_what_they_took(void **state)
 {
     (void)state;
-    static test_timed known[MOST_RUNS];
+    static test_timed known[GATHER_RUNS_MOST];
     int count = 0, were = 0;
     for (int i = 0; i < run_count; i++) {
-        were += runs[i].was;
+        were += other_way[i];
         if (timed[i].predicted_us > 0.0) known[count++] = timed[i];
     }
     assert_true(count >= 0.98 * (run_count - were) && count > 2 * were);

@@ -6,25 +6,32 @@
 #include "cuda/gather_shape.h"
 #include "format/weight.h"
 
-/* The first stages of a block and its last stores, and what the first wait for where their number must be loaded first. */
-static const double FILL_SECONDS = 0.1e-6, RANGE_SECONDS = 2.4e-6;
-/* What a tile costs beside its stages, and one of 128 x 256 for its size; blocks of a cluster wait for each other. */
-static const double SWITCH_SECONDS = 0.21e-6, EPILOGUE_SECONDS = 0.17e-6, CLUSTER_SECONDS = 1.0e-6;
-/* The same of a block's last tile, behind which nothing comes that would hide it; and of that, what two blocks on a multiprocessor take, which
- * end one after the other. */
-static const double LAST_SECONDS = 0.74e-6, LAST_SHARE = 0.53;
-/* The same where Y leaves the registers directly, with one block on a multiprocessor or two. */
-static const double DIRECT_SECONDS = 0.42e-6;
-/* The same where rows of Y are in another order and no multiple of 8 elements long: they are stored one by one. */
+/* Behind a block's last tile nothing comes that would hide its end; two blocks on a multiprocessor end one after the other. A block with one
+ * stage reads, multiplies and writes in turn, and others somewhat out of step with it. A round trip is from the moment when a stage of a
+ * gathering block is free to the end of its next products, if no other block asks for any. Joined in fours: tiles of 64 outputs that are
+ * larger than 128 x 128, and all tiles up to that size. */
+const lac_gather_constants lac_gather_fitted = {.fill = 0.1e-6,
+                                                .change = 0.21e-6,
+                                                .epilogue = 0.17e-6,
+                                                .last = 0.74e-6,
+                                                .last_share = 0.53,
+                                                .direct = 0.42e-6,
+                                                .one_stage = 0.49,
+                                                .overlap_a_stage = 0.0064,
+                                                .trip = 1.07e-6,
+                                                .trip_rate = 2.0,
+                                                .joined = 0.8,
+                                                .fours = 0.94,
+                                                .few_fours = 0.86};
+
+/* What the first stages wait for where their number must be loaded first; blocks of a cluster wait for each other. */
+static const double RANGE_SECONDS = 2.4e-6, CLUSTER_SECONDS = 1.0e-6;
+/* A tile of 128 x 256 whose rows of Y are in another order and no multiple of 8 elements long: they are stored one by one. */
 static const double SCATTER_SECONDS = 4e-6;
 /* Token-major Y that is not staged for the copy engine leaves in pieces of a few bytes, at so many bytes a second. */
 static const double UNSTAGED_RATE = 0.67e12;
-/* A block with one stage reads, multiplies and writes in turn, and others somewhat out of step with it; with each further stage, so much
- * more of it overlaps. */
-static const double OVERLAP_A_STAGE = 0.0064, ONE_STAGE = 0.49;
-/* From the moment when a stage of a gathering block is free to the end of its next products, if no other block asks for any, and of
- * the rate of L2 what all of them get; a stage of boxes, at least. */
-static const double TRIP_SECONDS = 1.07e-6, TRIP_RATE = 2.0, BOX_SECONDS = 0.55e-6;
+/* A stage of boxes, at least. */
+static const double BOX_SECONDS = 0.55e-6;
 /* The streaming kernel: the epilogue of a tile of 128 x 256, which no copy hides, the first stages of a block with such tiles, and a step
  * of packed weights, whatever else there is to do. */
 static const double TILE_SECONDS = 1.2e-6, STREAM_FILL_SECONDS = 1.5e-6, UNPACK_SECONDS = 0.21e-6;
@@ -49,12 +56,8 @@ static const double FEW_SECONDS = 0.9e-6, AGAIN_SHARE = 0.82;
  * were the faster in (256 and 1024,5120,20480) and (256,20480,5120). */
 static const double STREAM_EFFICIENCY = 1.4, FEW_EFFICIENCY = 1.4, MEET_EFFICIENCY = 2.0, BOX_EFFICIENCY = 1.0;
 
-/* Of what a tile reached, what is left where row groups of fewer than 64 outputs are joined. */
-static const double JOINED_SHARE = 0.8;
-
-/* And where they are joined in fours: tiles of 64 outputs that are larger than 128 x 128, and all tiles up to that size. Of the time in which
- * one of 128 outputs writes rows of Y in another order, what no products hide. */
-static const double FOURS_SHARE = 0.94, FEW_FOURS_SHARE = 0.86, SCATTERED_SHARE = 0.8;
+/* Of the time in which a tile of 128 outputs, joined in fours, writes rows of Y in another order, what no products hide. */
+static const double SCATTERED_SHARE = 0.8;
 
 /* The clock falls under long work: by so much at most. */
 static const double HOT_SHARE = 0.2;
@@ -71,11 +74,13 @@ typedef struct load {
     double clusters;      /* that run at once ...                                                         */
     int blocks;           /* ... of so many                                                               */
     double waves, chain;  /* chain: stages of a block                                                     */
+    const lac_gather_constants *by; /* how long things take that gathered tiles do                        */
 } load;
 
-static load load_of(const lac_problem *problem, const lac_gather_shape *s)
+static load load_of(const lac_problem *problem, const lac_gather_shape *s, const lac_gather_constants *by)
 {
-    load l = {.stream = s->kind == LAC_GATHER_STREAM,
+    load l = {.by = by,
+              .stream = s->kind == LAC_GATHER_STREAM,
               .engine = lac_gather_by_engine(problem, s),
               .tiles = (double)s->token_tiles * (double)s->output_tiles,
               .own = s->paired ? (double)lac_gather_rows(problem->weight, s->kind) / s->rows / s->usual_stages : 1.0,
@@ -180,14 +185,15 @@ static double few_seconds(const lac_problem *problem, const lac_gather_shape *s,
 /* The beginning of blocks and the ends of their tiles. */
 static double ends_seconds(const lac_problem *problem, const lac_gather_shape *s, const load *l)
 {
-    double area = s->tile_outputs * s->tile_tokens / 32768.0, tile = SWITCH_SECONDS + EPILOGUE_SECONDS * area;
+    double area = s->tile_outputs * s->tile_tokens / 32768.0, tile = l->by->change + l->by->epilogue * area;
     bool scatters = problem->weight->part[LAC_PART_ROW_PERM].data && problem->m % 8;
     if (l->stream)
         return (l->streams ? l->chain * padding_seconds(problem, s) : 0.0) +
                (s->meets ? few_seconds(problem, s, l) : area * (l->waves * TILE_SECONDS + STREAM_FILL_SECONDS));
-    double last = lac_gather_leaves_directly(problem, s) ? DIRECT_SECONDS : LAST_SECONDS * (s->resident > 1 ? LAST_SHARE : 1.0);
+    double last =
+        lac_gather_leaves_directly(problem, s) ? l->by->direct : l->by->last * (s->resident > 1 ? l->by->last_share : 1.0);
     if (s->few) last = 0.0; /* it is in FEW_SECONDS */
-    return l->waves * tile + last * area + FILL_SECONDS + (s->paired ? RANGE_SECONDS : 0.0) +
+    return l->waves * tile + last * area + l->by->fill + (s->paired ? RANGE_SECONDS : 0.0) +
            (s->cluster > 1 ? CLUSTER_SECONDS : 0.0) + (scatters ? SCATTER_SECONDS * area : 0.0);
 }
 
@@ -213,7 +219,7 @@ static double chain_seconds(const lac_problem *problem, const lac_gather_shape *
     if (s->packed) return l->chain * UNPACK_SECONDS;
     if (l->stream || s->few) return 0.0;
     if (s->boxes) return l->chain * BOX_SECONDS;
-    return l->chain / deep * (TRIP_SECONDS + asked / lac_cuda_rates_of(problem->device)->l2 / TRIP_RATE);
+    return l->chain / deep * (l->by->trip + asked / lac_cuda_rates_of(problem->device)->l2 / l->by->trip_rate);
 }
 
 /* ---- rates */
@@ -226,8 +232,8 @@ static double efficiency_of(const lac_problem *problem, const lac_gather_shape *
                      : l->stream && (s->few || s->tile_tokens < 256) ? FEW_EFFICIENCY
                      : l->engine                                     ? s->boxes ? BOX_EFFICIENCY : STREAM_EFFICIENCY
                                                                      : s->efficiency;
-    if (s->joined && !l->engine && !lac_gather_is_sparse(s)) reached *= JOINED_SHARE;
-    if (lac_gather_in_fours(s)) reached *= area <= 128 * 128 ? FEW_FOURS_SHARE : s->tile_outputs > 64 ? 1.0 : FOURS_SHARE;
+    if (s->joined && !l->engine && !lac_gather_is_sparse(s)) reached *= l->by->joined;
+    if (lac_gather_in_fours(s)) reached *= area <= 128 * 128 ? l->by->few_fours : s->tile_outputs > 64 ? 1.0 : l->by->fours;
     if (s->few && l->tiles * s->parts > l->clusters * l->blocks) reached *= AGAIN_SHARE;
     if (!s->few && !s->meets) {
         double shared = lac_cuda_rates_of(problem->device)->shared;
@@ -236,14 +242,14 @@ static double efficiency_of(const lac_problem *problem, const lac_gather_shape *
     return reached;
 }
 
-lac_cost lac_gather_cost(const lac_problem *problem, const lac_gather_shape *s)
+lac_cost lac_gather_cost_by(const lac_problem *problem, const lac_gather_shape *s, const lac_gather_constants *by)
 {
     const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
-    load l = load_of(problem, s);
+    load l = load_of(problem, s, by);
     bool apart = s->parts > 1 && !s->meets; /* parts are added up by another kernel */
     double turned = turned_bytes(problem, s, &l), area = s->tile_outputs * s->tile_tokens;
     double partial = apart ? l.tiles * s->parts * area * 4.0 : 0.0;
-    double overlap = OVERLAP_A_STAGE * fmax(0.0, s->usual_stages / s->parts * l.waves - 1.0);
+    double overlap = by->overlap_a_stage * fmax(0.0, s->usual_stages / s->parts * l.waves - 1.0);
     lac_gpu_work work = {.memory_bytes = memory_bytes(problem, s, &l),
                          .l2_bytes = pulled_bytes(problem, s, &l),
                          .shared_bytes = port_bytes(s, &l),
@@ -254,9 +260,14 @@ lac_cost lac_gather_cost(const lac_problem *problem, const lac_gather_shape *s)
                          .fill_seconds = turned / rates->memory + lac_model_gpu_parts(rates, partial, l.tiles) +
                                          fill_seconds(problem, s, &l),
                          .chain_seconds = chain_seconds(problem, s, &l),
-                         .exposed = l.stream || s->few ? 0.0 : ONE_STAGE / (1.0 + overlap),
+                         .exposed = l.stream || s->few ? 0.0 : by->one_stage / (1.0 + overlap),
                          .efficiency = efficiency_of(problem, s, &l),
                          .launches = 1 + (turned > 0.0) + apart,
                          .early = !l.stream};
     return lac_model_gpu_cost(rates, &work);
+}
+
+lac_cost lac_gather_cost(const lac_problem *problem, const lac_gather_shape *s)
+{
+    return lac_gather_cost_by(problem, s, &lac_gather_fitted);
 }

@@ -114,6 +114,21 @@ bool lac_gather_by_engine(const lac_problem *problem, const lac_gather_shape *sh
 bool lac_gather_leaves_directly(const lac_problem *problem, const lac_gather_shape *shape);
 /* gather_cost.c: what it costs so. */
 lac_cost lac_gather_cost(const lac_problem *problem, const lac_gather_shape *shape);
+
+/* The constants of gathered tiles there, beside each tile's own rate (`efficiency`): tests/test_cuda_gather_fit.c fits both to runs with named
+ * tiles. Seconds, but for shares, the rate of round trips, and what each further stage overlaps. */
+typedef struct lac_gather_constants {
+    double fill;                       /* the first stages of a block and its last stores                                 */
+    double change, epilogue;           /* a tile beside its stages, and one of 128 x 256 for its size                     */
+    double last, last_share, direct;   /* the same of a block's last; of it, two on a multiprocessor; Y out of registers   */
+    double one_stage, overlap_a_stage; /* what a block with one stage does in turn, and how much less with each further one */
+    double trip, trip_rate;            /* a stage's round trip, and of L2's rate what all of them get                     */
+    double joined, fours, few_fours;   /* of a tile's rate, what is left where row groups are joined                       */
+} lac_gather_constants;
+
+extern const lac_gather_constants lac_gather_fitted;
+lac_cost lac_gather_cost_by(const lac_problem *problem, const lac_gather_shape *shape, const lac_gather_constants *constants);
+
 /* Shows every way in which the kernel can take the problem, one after the other. */
 typedef void lac_gather_look(const lac_problem *problem, const lac_gather_shape *shape, void *context);
 void lac_gather_candidates(const lac_problem *problem, lac_gather_kind kind, lac_gather_look *look, void *context);
