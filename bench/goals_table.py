@@ -3,7 +3,7 @@
 
     bench/goals_table.py --fp32 FP32.csv --f16 F16.csv [--mma MMA.csv] [--sweep SWEEP.csv ...] [--picks PICKS.csv] [--counters COUNTERS.csv]
 
-bench/results/h200.md is made so; `make h200-table` writes it anew. FP32.csv, F16.csv and MMA.csv come from bench/goals_gpu.sh, the sweeps
+bench/results/h200.md is made so; `make h200-table` writes it anew. FP32.csv, F16.csv and MMA.csv come from bench/goals_gpu.sh; of several rounds it tells the mean. The sweeps come
 from bench/sweep_gpu.sh, PICKS.csv from `lacuna bench --kernel all`, COUNTERS.csv from bench/counters_gpu.sh. A goal is a ratio to the quickest dense product of the same run; a
 peer's number is its time over ours. The factor of each kernel is fitted on
 the first sweep that holds enough rows of it (model_errors.py says what is fitted and what is not). Python's standard library is enough.
@@ -45,14 +45,26 @@ def size(row):
     return row["m"], row["n"], row["k"]
 
 
-def peers_of(rows, row):
-    """Their times on this problem, and ours as a ratio. A peer that has its own layout counts where it was timed in the same rounds."""
-    found = []
-    for other in rows:
-        same_run = other["layout"] == row["layout"] or other["dense_us"] == row["dense_us"]
-        if is_peer(other) and size(other) == size(row) and same_run and all(other[name] == row[name] for name in ("pattern", "dtype", "commit")):
-            found.append("%s %.2fx" % (other["kernel"][5:], float(other["time_us"]) / float(row["time_us"])))
-    return ", ".join(sorted(set(found)))
+def mean(values):
+    return sum(values) / len(values)
+
+
+def same_problem(row):
+    """What rows of several rounds have in common."""
+    return size(row), row["pattern"], row["dtype"], row["precision"], row["layout"], row["kernel"], row["commit"]
+
+
+def peers_of(rows, group):
+    """Their times on this problem over ours. A peer that has its own layout counts where it was timed in the same rounds, as all do where
+    there are several."""
+    found = {}
+    for row in group:
+        for other in rows:
+            same_rounds = other["dense_us"] == row["dense_us"] or (len(group) == 1 and other["layout"] == row["layout"])
+            if is_peer(other) and size(other) == size(row) and same_rounds and all(other[name] == row[name] for name in ("pattern", "dtype", "commit")):
+                found.setdefault(other["kernel"][5:], []).append(float(other["time_us"]) / float(row["time_us"]))
+    return ", ".join("%s %.2fx" % (name, ratio) for name, ratios in sorted(found.items())
+                     for ratio in (sorted(set(ratios)) if len(group) == 1 else [mean(ratios)]))
 
 
 def info(row, key):
@@ -63,18 +75,22 @@ def info(row, key):
     return ""
 
 
-def line(rows, row, goal):
-    """A row that another build made than the file's first says so."""
-    ratio = float(row["speedup"])
+def line(rows, group, goal):
+    """A problem, by the mean of its rounds. One that another build made than the file's first says so."""
+    row, ratios = group[0], [float(row["speedup"]) for row in group]
+    ratio, told = mean(ratios), "%.2fx" % mean(ratios)
+    if len(group) > 1:
+        told += " (%.2f to %.2fx in %d)" % (min(ratios), max(ratios), len(group))
     stands = "-" if goal is None else "reached" if ratio >= goal else "%.0f%% of it" % (100 * ratio / goal)
     if row["m"] == "1" and info(row, "memory_gbytes"):
-        stands += ", %.0f%% of memory's rate" % (100 * float(row["gbytes_per_s"]) / float(info(row, "memory_gbytes")))
+        rates = [float(row["gbytes_per_s"]) / float(info(row, "memory_gbytes")) for row in group]
+        stands += ", %.0f%% of memory's rate" % (100 * mean(rates))
     if row["commit"] != rows[0]["commit"]:
         stands += " (commit %s)" % row["commit"]
-    print("| %s | %s %s %s | %s | %.1f us | %.2fx | %s | %s | %s | %s MHz, %s W |" % (
+    print("| %s | %s %s %s | %s | %.1f us | %s | %s | %s | %s | %s MHz, %s W |" % (
         ",".join(size(row)), row["pattern"], row["dtype"] if row["dtype"] != "f32" else row["precision"], row["layout"], row["kernel"],
-        float(row["time_us"]), ratio, "-" if goal is None else "%gx" % goal, stands, peers_of(rows, row), info(row, "sm_clock_mhz"),
-        info(row, "power_w")))
+        mean([float(row["time_us"]) for row in group]), told, "-" if goal is None else "%gx" % goal, stands, peers_of(rows, group),
+        info(row, "sm_clock_mhz"), info(row, "power_w")))
 
 
 def head(title):
@@ -225,9 +241,12 @@ def main():
             continue
         rows = read(path)
         head("## " + base(path))
+        groups = {}
         for row in rows:
             if not is_peer(row) and row["speedup"]:
-                line(rows, row, goal(row))
+                groups.setdefault(same_problem(row), []).append(row)
+        for group in groups.values():
+            line(rows, group, goal(group[0]))
     if given.sweep:
         print("\n## Whole shape files\n")
     for path in given.sweep:
