@@ -60,19 +60,25 @@ static int rate_of(const lac_gather_shape *s)
     return rate_count++;
 }
 
-/* Of a problem, `context` its first run. Two tiles of the list may be the same one where a second block has no room. */
+/* A problem's first run, and the number of its weight. */
+typedef struct place {
+    const gather_run *first;
+    int weight;
+} place;
+
+/* Runs of every second weight may be held out. Two tiles of the list may be the same one where a second block has no room. */
 static void remember(const lac_problem *problem, const lac_gather_shape *shape, void *context)
 {
-    const gather_run *first = context;
+    const place *at = context;
     bool directly = lac_gather_leaves_directly(problem, shape);
     for (int i = 0; i < run_count; i++) {
-        if (is_known[i] || runs[i].directly != directly || !gather_runs_share_problem(&runs[i], first) ||
+        if (is_known[i] || runs[i].directly != directly || !gather_runs_share_problem(&runs[i], at->first) ||
             !gather_run_had_tile(&runs[i], shape))
             continue;
         is_known[i] = true;
         int rate = rate_of(shape);
         runs_of_rate[rate]++;
-        known[known_count++] = (known_run){.run = &runs[i], .shape = *shape, .rate = rate};
+        known[known_count++] = (known_run){.run = &runs[i], .shape = *shape, .rate = rate, .held = at->weight % 2};
     }
 }
 
@@ -92,29 +98,21 @@ static void for_each(each_run *act, void *context)
     }
 }
 
+static void ask_of_problem(const lac_problem *problem, const gather_run *first, int weight, void *context)
+{
+    (void)context;
+    place at = {first, weight};
+    lac_gather_candidates(problem, LAC_GATHER_DENSE, remember, &at);
+    lac_gather_candidates(problem, LAC_GATHER_SPARSE, remember, &at);
+}
+
 static int read_all(void **state)
 {
     (void)state;
-    static bool asked[GATHER_RUNS_MOST];
-    int weights = 0;
     assert_ok(lac_device_open("h200", &device));
     run_count = gather_runs_read(runs);
     memcpy(committed.value, &lac_gather_fitted, sizeof lac_gather_fitted);
-    for (int i = 0; i < run_count; i++) {
-        if (asked[i]) continue;
-        lac_weight *weight = gather_run_weight(&runs[i]);
-        int begin = known_count;
-        for (int j = i; j < run_count; j++) {
-            if (asked[j] || !gather_runs_share_weight(&runs[i], &runs[j])) continue;
-            lac_problem problem = gather_run_problem(&runs[j], device, weight);
-            lac_gather_candidates(&problem, LAC_GATHER_DENSE, remember, &runs[j]);
-            lac_gather_candidates(&problem, LAC_GATHER_SPARSE, remember, &runs[j]);
-            for (int same = j; same < run_count; same++) asked[same] |= gather_runs_share_problem(&runs[same], &runs[j]);
-        }
-        for (int j = begin; j < known_count; j++) known[j].held = weights % 2; /* every second weight */
-        weights++;
-        lac_weight_free(weight);
-    }
+    gather_runs_each_problem(device, runs, run_count, ask_of_problem, NULL);
     return 0;
 }
 
@@ -254,14 +252,21 @@ static void what_is_committed_fits(void **state)
     assert_true(after.most < before.most + 0.01 && before.most < after.most + 0.03);
 }
 
-/* Constants that are 30% off and rates that are 15% off find back to errors as small. */
+/* Constants 30% off what is committed, rates 15%. */
+static setting far_off(void)
+{
+    setting s = committed;
+    for (int i = 0; i < CONSTANTS + rate_count; i++)
+        if (is_fitted(i)) s.value[i] *= exp((i % 2 ? 1.0 : -1.0) * (i < CONSTANTS ? 0.3 : 0.15));
+    return s;
+}
+
+/* From there it comes back to errors as small. */
 static void it_finds_its_way_back(void **state)
 {
     (void)state;
     static errors right, wrong, after;
-    setting s = committed;
-    for (int i = 0; i < CONSTANTS + rate_count; i++)
-        if (is_fitted(i)) s.value[i] *= exp((i % 2 ? 1.0 : -1.0) * (i < CONSTANTS ? 0.3 : 0.15));
+    setting s = far_off();
     measure(&right, &committed, ALL, "as committed");
     measure(&wrong, &s, ALL, "all of it off");
     fit(&s, ALL);
@@ -270,14 +275,12 @@ static void it_finds_its_way_back(void **state)
     assert_true(after.median < right.median + 0.005 && after.most < right.most + 0.015);
 }
 
-/* Fitted on the runs of every second weight and told on the others'. */
+/* Fitted on the runs of every second weight and told on the others'; not from what is committed, which was set on them all. */
 static void runs_that_it_has_not_seen(void **state)
 {
     (void)state;
     static errors seen, held;
-    setting s = committed;
-    for (int i = 0; i < CONSTANTS + rate_count; i++)
-        if (is_fitted(i)) s.value[i] *= exp((i % 2 ? 1.0 : -1.0) * (i < CONSTANTS ? 0.3 : 0.15)); /* which they were set on */
+    setting s = far_off();
     fit(&s, FITTED);
     measure(&seen, &s, FITTED, "fitted");
     measure(&held, &s, HELD, "held out");

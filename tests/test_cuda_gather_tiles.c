@@ -39,18 +39,20 @@ static void look(const lac_problem *problem, const lac_gather_shape *shape, void
 }
 
 /* The kernels of a problem are asked for apart: which of them is taken is not this test's. */
-static void ask_of_problem(lac_device *device, lac_weight *weight, const gather_run *first, int number)
+static void ask_of_problem(const lac_problem *problem, const gather_run *first, int weight, void *context)
 {
-    lac_problem problem = gather_run_problem(first, device, weight);
+    (void)weight;
+    int *number = context;
     question q[2] = {{.first = first, .least = HUGE_VAL}, {.first = first, .least = HUGE_VAL}};
-    lac_gather_candidates(&problem, LAC_GATHER_DENSE, look, &q[0]);
-    lac_gather_candidates(&problem, LAC_GATHER_SPARSE, look, &q[1]);
+    lac_gather_candidates(problem, LAC_GATHER_DENSE, look, &q[0]);
+    lac_gather_candidates(problem, LAC_GATHER_SPARSE, look, &q[1]);
     const question *best = &q[q[1].least < q[0].least];
     for (int i = 0; i < run_count; i++) {
         if (!gather_runs_share_problem(&runs[i], first)) continue;
-        timed[i].problem = number;
+        timed[i].problem = *number;
         timed[i].taken = gather_run_had_tile(&runs[i], &best->best) && runs[i].directly == best->directly;
     }
+    ++*number;
 }
 
 /* A problem may have runs that no candidate is any more: they stand for what the model left out, and are only compared with. */
@@ -58,21 +60,11 @@ static int ask_the_model(void **state)
 {
     (void)state;
     lac_device *device = NULL;
-    static bool asked[GATHER_RUNS_MOST];
     int problems = 0;
     assert_ok(lac_device_open("h200", &device));
     run_count = gather_runs_read(runs);
-    for (int i = 0; i < run_count; i++) { /* all problems of a weight, so that it is made once */
-        timed[i].us = runs[i].us;
-        if (asked[i]) continue;
-        lac_weight *weight = gather_run_weight(&runs[i]);
-        for (int j = i; j < run_count; j++) {
-            if (asked[j] || !gather_runs_share_weight(&runs[i], &runs[j])) continue;
-            ask_of_problem(device, weight, &runs[j], problems++);
-            for (int same = j; same < run_count; same++) asked[same] |= gather_runs_share_problem(&runs[same], &runs[j]);
-        }
-        lac_weight_free(weight);
-    }
+    for (int i = 0; i < run_count; i++) timed[i].us = runs[i].us;
+    gather_runs_each_problem(device, runs, run_count, ask_of_problem, &problems);
     lac_device_close(device);
     return 0;
 }

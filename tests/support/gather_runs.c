@@ -83,3 +83,20 @@ lac_problem gather_run_problem(const gather_run *run, lac_device *device, lac_we
     assert_ok(lac_plan_options_resolve(weight, device, &options));
     return (lac_problem){.device = device, .weight = weight, .m = run->m, .options = options};
 }
+
+void gather_runs_each_problem(lac_device *device, const gather_run *runs, int count, gather_problem_look *look, void *context)
+{
+    bool shown[GATHER_RUNS_MOST] = {false};
+    for (int i = 0, weights = 0; i < count; i++) {
+        if (shown[i]) continue;
+        lac_weight *weight = gather_run_weight(&runs[i]);
+        for (int j = i; j < count; j++) {
+            if (shown[j] || !gather_runs_share_weight(&runs[i], &runs[j])) continue;
+            lac_problem problem = gather_run_problem(&runs[j], device, weight);
+            look(&problem, &runs[j], weights, context);
+            for (int same = j; same < count; same++) shown[same] |= gather_runs_share_problem(&runs[same], &runs[j]);
+        }
+        lac_weight_free(weight);
+        weights++;
+    }
+}

@@ -29,4 +29,9 @@ bool gather_run_had_tile(const gather_run *run, const lac_gather_shape *shape);
 lac_weight *gather_run_weight(const gather_run *run);
 lac_problem gather_run_problem(const gather_run *run, lac_device *device, lac_weight *weight);
 
+/* Shows every problem of the runs once, with the first of its runs and its weight's number; those of a weight one after the other, so that
+ * it is made once. */
+typedef void gather_problem_look(const lac_problem *problem, const gather_run *first, int weight, void *context);
+void gather_runs_each_problem(lac_device *device, const gather_run *runs, int count, gather_problem_look *look, void *context);
+
 #endif
