@@ -7,6 +7,7 @@
 #include "core/status.h"
 #include "cuda/fragment_tile.h"
 #include "cuda/kernels/fragment_arguments.h"
+#include "cuda/kernels/turn_arguments.h"
 #include "format/weight.h"
 
 enum { TURN_SIDE = 64, TURN_THREADS = 256, ALIGNMENT = 256 };
@@ -22,12 +23,6 @@ typedef struct fragment_state {
     lac_cu_function program[PROGRAMS];
     lac_cu_pointer stages, index, range, output;
 } fragment_state;
-
-/* As in turn.cu. */
-typedef struct turn_args {
-    uint16_t *to;
-    int64_t ld;
-} turn_args;
 
 static bool shape_of(const lac_problem *problem, lac_fragment_shape *shape, lac_cost *cost)
 {
@@ -224,7 +219,7 @@ static lac_fragment_args make_args(const lac_problem *problem, const fragment_st
 static lac_status turn_x(const lac_problem *problem, const fragment_state *state, void *stream, lac_gpu_call *gpu_call,
                          const lac_fragment_args *args)
 {
-    turn_args turn = {(uint16_t *)(uintptr_t)args->x, args->ldx};
+    lac_turn_args turn = {(uint16_t *)(uintptr_t)args->x, args->ldx};
     int64_t across = (problem->weight->k_in + TURN_SIDE - 1) / TURN_SIDE, down = args->ldx / TURN_SIDE;
     if (across == 0) return LAC_STATUS_OK;
     lac_cuda_launch launch = {

@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "cuda/gather_tile.h"
 #include "cuda/kernels/gather_arguments.h"
+#include "cuda/kernels/turn_arguments.h"
 #include "format/weight.h"
 
 enum { TURN_SIDE = 64, TURN_THREADS = 256, PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256, EARLY_STAGES = 2 };
@@ -22,12 +23,6 @@ typedef struct gather_state {
     lac_cu_pointer stages, index, range, output;
     int stages_a_tile; /* 0: they differ */
 } gather_state;
-
-/* As in turn.cu. */
-typedef struct turn_args {
-    uint16_t *to;
-    int64_t ld;
-} turn_args;
 
 static bool shape_of(const lac_problem *problem, lac_gather_shape *shape, lac_cost *cost)
 {
@@ -303,7 +298,7 @@ static lac_gather_args make_args(const lac_problem *problem, const gather_state 
 static lac_status turn_x(const lac_problem *problem, const gather_state *state, void *stream, lac_gpu_call *gpu_call,
                          const lac_gather_args *args)
 {
-    turn_args turn = {(uint16_t *)(uintptr_t)args->x, args->ldx};
+    lac_turn_args turn = {(uint16_t *)(uintptr_t)args->x, args->ldx};
     int64_t across = (problem->weight->k_in + TURN_SIDE - 1) / TURN_SIDE, down = args->ldx / TURN_SIDE;
     if (across == 0) return LAC_STATUS_OK;
     lac_cuda_launch launch = {

@@ -5,6 +5,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "cuda/kernels/slide_arguments.h"
+#include "cuda/kernels/turn_arguments.h"
 #include "cuda/slide_tile.h"
 #include "format/weight.h"
 
@@ -21,12 +22,6 @@ typedef struct slide_state {
     lac_cu_function program[PROGRAMS];
     lac_cu_pointer weight, index, first, output;
 } slide_state;
-
-/* As in turn.cu. */
-typedef struct turn_args {
-    uint16_t *to;
-    int64_t ld;
-} turn_args;
 
 static bool shape_of(const lac_problem *problem, lac_slide_shape *shape, lac_cost *cost)
 {
@@ -172,7 +167,7 @@ static int band_of(const lac_slide_shape *s)
 
 static lac_status turn_x(const lac_problem *problem, const slide_state *state, void *stream, lac_gpu_call *gpu_call, void *to)
 {
-    turn_args turn = {to, lac_slide_turned_ld(problem)};
+    lac_turn_args turn = {to, lac_slide_turned_ld(problem)};
     int64_t across = (problem->weight->k_in + TURN_SIDE - 1) / TURN_SIDE, down = turn.ld / TURN_SIDE;
     lac_cuda_launch launch = {
         .function = state->program[TURN], .grid = {(unsigned)(across * down), 1, 1}, .block = TURN_THREADS};
