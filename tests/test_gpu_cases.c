@@ -2,6 +2,7 @@
  * the registry gets rows, and that the host's half of them works: weights re-tiled, plans made, launches that a driver would take,
  * all given back. */
 #include "cuda/state.h"
+#include "format/sample.h"
 #include "gpu/gpu_case.h"
 #include "gpu/gpu_tiles.h"
 #include "gpu/pairwise.h"
@@ -80,22 +81,112 @@ static void every_kernel_of_the_gpu_has_rows(void **state)
     gpu_list_free(&list);
 }
 
+/* The list is made once for all tests. */
+static int make_tiles(void **state)
+{
+    static gpu_tiles tiles;
+    lac_device *target = NULL;
+    if (lac_cuda_target_open("sm_90a", &target)) return -1;
+    gpu_tiles_make(target, &tiles);
+    lac_device_close(target);
+    *state = &tiles;
+    return 0;
+}
+
+static int free_tiles(void **state)
+{
+    gpu_tiles_free(*state);
+    return 0;
+}
+
+static int count_of(const gpu_tiles *tiles, const char *kernel, double least_tiles)
+{
+    int count = 0;
+    for (int i = 0; i < tiles->count; ++i)
+        count += !strcmp(tiles->tile[i].kernel, kernel) && tiles->tile[i].tiles_a_block >= least_tiles;
+    return count;
+}
+
 /* Narrow layers with many tokens have a tile that no row reaches. */
 static void tiles_of_large_problems_are_found(void **state)
 {
-    (void)state;
-    lac_device *target = NULL;
-    gpu_tiles tiles;
+    const gpu_tiles *tiles = *state;
     bool found = false;
-    assert_ok(lac_cuda_target_open("sm_90a", &target));
-    gpu_tiles_make(target, &tiles);
-    print_message("%d problems, %d programs\n", tiles.count, tiles.programs);
-    assert_true(tiles.count > 100 && tiles.programs > tiles.count);
-    for (int i = 0; i < tiles.count; ++i)
-        found |= !strcmp(tiles.tile[i].kernel, "cuda_f16_stream") && tiles.tile[i].m >= 8192 && tiles.tile[i].n <= 320;
+    print_message("%d problems, %d programs\n", tiles->count, tiles->programs);
+    assert_true(tiles->count > 100 && tiles->programs > 300);
+    for (int i = 0; i < tiles->count; ++i)
+        found |= !strcmp(tiles->tile[i].kernel, "cuda_f16_stream") && tiles->tile[i].m >= 8192 && tiles->tile[i].n <= 320;
     assert_true(found);
-    gpu_tiles_free(&tiles);
+}
+
+/* Of every kernel, in both layouts, with tokens that are a multiple of 8 and that are not. Nothing ends where a tile does. */
+static void several_tiles_of_a_block_are_ragged(void **state)
+{
+    const gpu_tiles *tiles = *state;
+    for (int k = 0; k < GPU_TILE_KERNELS; ++k) {
+        int ways[2][2] = {{0}};
+        print_message("%s: %d problems, %d with two tiles a block or more\n", gpu_tile_kernels[k],
+                      count_of(tiles, gpu_tile_kernels[k], 0), count_of(tiles, gpu_tile_kernels[k], 2));
+        for (int i = 0; i < tiles->count; ++i) {
+            const gpu_tile *t = &tiles->tile[i];
+            bool ragged = t->m % 64 && t->n % 64 && t->k % 64;
+            if (t->tiles_a_block >= 2 && ragged && !strcmp(t->kernel, gpu_tile_kernels[k]))
+                ++ways[t->layout == LAC_LAYOUT_TOKEN_MAJOR][t->m % 8 == 0];
+        }
+        for (int i = 0; i < 4; ++i)
+            if (!ways[i / 2][i % 2])
+                fail_msg("%s: none is %s-major with %s", gpu_tile_kernels[k], i / 2 ? "token" : "feature",
+                         i % 2 ? "8s" : "odd m");
+    }
+}
+
+/* How many kernels of the list, in either layout, have several tiles a block with this weight, and how many of these run programs of which the
+ * list knows none that has. */
+static void ask_kernels(const gpu_tiles *tiles, const lac_device *target, const lac_weight *weight, int64_t m, int *asked,
+                        int *missing)
+{
+    for (int i = 0; i < 2 * GPU_TILE_KERNELS; ++i) {
+        lac_problem problem;
+        gpu_tile tile = {
+            .kernel = gpu_tile_kernels[i / 2], .m = m, .layout = i % 2 ? LAC_LAYOUT_FEATURE_MAJOR : LAC_LAYOUT_TOKEN_MAJOR};
+        if (!gpu_tiles_problem(target, weight, &tile, &problem) || gpu_tiles_a_block(&problem) < 2) continue;
+        double most = gpu_tiles_most(tiles, &problem);
+        ++*asked;
+        *missing += most < 2;
+        if (most < 2) print_error("%s, %s-major: %.1f tiles a block\n", tile.kernel, i % 2 ? "feature" : "token", most);
+    }
+}
+
+/* Asked of sizes that are not in the list, ordinary layers: what multiplies these has been seen to go from a tile to the next. (At 8,192^3
+ * some take tiles that no problem reaches in less than 10^11 products.) */
+static void programs_of_many_tokens_have_several_tiles_a_block(void **state)
+{
+    static const char *const patterns[] = {"2:4",        "2:8",      "4:8",         "8:16",       "16:32",       "4:16",
+                                           "8:32",       "3:7",      "vw32:16:32",  "vw64:8:32",  "vw128:16:32", "vw128:4:32",
+                                           "vw256:8:32", "64:2:8",   "64:2:32",     "128:2:8",    "128:2:16",    "128:2:32",
+                                           "256:2:8",    "256:2:16", "bw64x64:1:4", "shfl64:25%", "shfl128:50%"};
+    static const int64_t sizes[][3] = {
+        {4096, 4096, 4096}, {4096, 1024, 4096}, {4096, 4096, 1024}, {2048, 2048, 2048}, {16384, 768, 768}}; /* m, n, k */
+    const gpu_tiles *tiles = *state;
+    lac_device *target = NULL;
+    int asked = 0, missing = 0;
+    assert_ok(lac_cuda_target_open("sm_90a", &target));
+    for (size_t p = 0; p < sizeof patterns / sizeof *patterns; ++p)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; ++s) {
+            lac_pattern pattern = pattern_of(patterns[p]);
+            lac_weight *weight = NULL;
+            int before = missing;
+            assert_ok(lac_weight_sample(&pattern, sizes[s][1], sizes[s][2], LAC_DTYPE_F16, &weight));
+            ask_kernels(tiles, target, weight, sizes[s][0], &asked, &missing);
+            lac_weight_free(weight);
+            if (missing > before)
+                print_error("... with %s at (%lld,%lld,%lld)\n", patterns[p], (long long)sizes[s][0], (long long)sizes[s][1],
+                            (long long)sizes[s][2]);
+        }
     lac_device_close(target);
+    print_message("%d asked\n", asked);
+    assert_true(asked > 200);
+    assert_int_equal(missing, 0);
 }
 
 /* On a driver that refuses what the real one refuses, and runs nothing. */
@@ -131,9 +222,12 @@ int main(void)
     setenv("LAC_NVRTC_LIBRARY", FAKE_NVRTC, 1);
     setenv("LAC_CUBLASLT_LIBRARY", FAKE_CUBLASLT, 1);
     setenv("LAC_CACHE_DIR", test_path("cache"), 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_cover_every_pair), cmocka_unit_test(a_filter_is_obeyed),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_cover_every_pair),
+                                       cmocka_unit_test(a_filter_is_obeyed),
                                        cmocka_unit_test(every_kernel_of_the_gpu_has_rows),
                                        cmocka_unit_test(tiles_of_large_problems_are_found),
+                                       cmocka_unit_test(several_tiles_of_a_block_are_ragged),
+                                       cmocka_unit_test(programs_of_many_tokens_have_several_tiles_a_block),
                                        cmocka_unit_test(the_host_does_its_half_of_every_kernel)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_tiles, free_tiles);
 }

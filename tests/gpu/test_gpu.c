@@ -5,11 +5,13 @@
  *     LAC_TEST_GPU_ROWS=30           at most so many rows of a kernel; 160 unless said, which covers all pairs
  *     LAC_TEST_GPU_SHAPES=2          so many shapes of each row; 2 unless said
  *     LAC_TEST_GPU_SECONDS=60        begin no row after so long; rows of all kernels come in turns
- *     LAC_TEST_GPU_ROW_SECONDS=60    a row that goes on for longer has failed; 60 unless said
+ *     LAC_TEST_GPU_ROW_SECONDS=60    a row, or a problem of the tiles, that goes on for longer has failed; 60 unless said
  *     LAC_TEST_GPU_TIMES=FILE.csv    the host's times go there too
  *     LAC_TEST_GPU_RESULTS=FILE.csv  a line for each row goes there: passed, failed or left out, and its seconds
  *     LAC_TEST_GPU_KERNEL=cuda_f32   only kernels whose names begin so; !cuda_f32: only the others
  *     LAC_TEST_GPU_CASE=KERNEL:ROW   only this row
+ *     LAC_TEST_GPU_TILES=2           of the tiles' problems only those in which a block has so many tiles, or more
+ *     LAC_TEST_GPU_TILE=17           only this one of them
  *     LAC_TEST_GPU_PART=2/5          each fifth row, from the second on: for a run in parts
  *     LAC_TEST_GPU_COMPILERS=8       so many processes compile ahead; one for each core unless said
  *     LAC_TEST_GPU_LIST=sm_90a       run nothing: print the rows for this architecture, for which no GPU is needed
