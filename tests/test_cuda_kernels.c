@@ -1,8 +1,8 @@
 /* test_cuda_kernels.c - every registered CUDA kernel compiles for every architecture, by NVRTC alone and without a GPU, and
  * none uses more registers than there are. A problem is a pattern, a variant (dtypes, precision, layouts, epilogue) and a
  * number of tokens; of those that a kernel takes on an architecture two are compiled, others on each architecture, or all with
- * LAC_TEST_KERNELS=all. One case is one architecture: ctest runs each as a test of its own. Compiled programs stay in the folder
- * that LAC_TEST_KERNEL_CACHE names, so that a second run takes seconds. */
+ * LAC_TEST_KERNELS=all; and always some that take every register. One case is one architecture: ctest runs each as a test of its
+ * own. Compiled programs stay in the folder that LAC_TEST_KERNEL_CACHE names, so that a second run takes seconds. */
 #include "support/support.h"
 
 #include <stdio.h>
@@ -11,6 +11,8 @@
 
 #include "cuda/backend.h"
 #include "cuda/nvrtc.h"
+#include "cuda/program.h"
+#include "cuda/runtime.h"
 #include "cuda/state.h"
 #include "format/sample.h"
 
@@ -67,7 +69,13 @@ static int on_program(void *user, const lac_compile_report *report)
 }
 
 static const int64_t tokens[] = {1, 8, 64, 4096};
-enum { TOKENS = sizeof tokens / sizeof *tokens, SIZE = 1024, PROBLEMS = PATTERNS * VARIANTS * TOKENS, CASES = 2 };
+enum {
+    TOKENS = sizeof tokens / sizeof *tokens,
+    MANY = TOKENS - 1,
+    SIZE = 1024,
+    PROBLEMS = PATTERNS * VARIANTS * TOKENS,
+    CASES = 2
+};
 
 typedef struct problem {
     int pattern, variant, tokens; /* numbers in the tables */
@@ -98,11 +106,10 @@ static void find_problems(const lac_device *target, problem (*problems)[PROBLEMS
     }
 }
 
-static void compile(const char *kernel, int arch, const problem *p)
+static void compile(const char *kernel, int arch, const char *pattern, const variant *v, int many)
 {
     lac_pattern parsed;
-    const variant *v = &variants[p->variant];
-    assert_ok(lac_pattern_parse(patterns[p->pattern], &parsed));
+    assert_ok(lac_pattern_parse(pattern, &parsed));
     lac_kernels_compile_options options = {.size = sizeof options,
                                            .archs = &archs[arch],
                                            .arch_count = 1,
@@ -110,7 +117,7 @@ static void compile(const char *kernel, int arch, const problem *p)
                                            .pattern_count = 1,
                                            .n = SIZE,
                                            .k = SIZE,
-                                           .m = &tokens[p->tokens],
+                                           .m = &tokens[many],
                                            .m_count = 1,
                                            .dtype = v->dtype,
                                            .plan = v->plan,
@@ -119,9 +126,56 @@ static void compile(const char *kernel, int arch, const problem *p)
                                            .user = (void *)(uintptr_t)v};
     options.plan.y_dtype = v->y_dtype;
     options.plan.kernel = kernel;
-    test_describe("%s, %s, %s, variant %d, %lld tokens", kernel, archs[arch], patterns[p->pattern], p->variant,
-                  (long long)tokens[p->tokens]);
+    test_describe("%s, %s, %s, %s, precision %d, %lld tokens", kernel, archs[arch], pattern, lac_dtype_name(v->dtype),
+                  (int)v->plan.precision, (long long)tokens[many]);
     assert_ok(lac_kernels_compile(&options));
+}
+
+/* Tiles that are stored under the next one's products take every register that there is, and few of the problems have them: they are compiled
+ * always. So is a ring whose threads hold so much of W that its tiles are not stored so. */
+static const struct {
+    const char *kernel, *pattern;
+    bool is_early;
+} early[] = {
+    {"cuda_f16_gather", "vw128:8:32", true}, {"cuda_f16_expand_ring", "4:8", true},   {"cuda_f16_expand_ring", "8:16", true},
+    {"cuda_f16_expand_ring", "16:32", true}, {"cuda_f16_expand_ring", "4:16", true},  {"cuda_f16_expand_ring", "8:32", true},
+    {"cuda_f16_expand_ring", "9:16", true},  {"cuda_f16_expand_ring", "17:32", true}, {"cuda_f16_expand_ring", "5:8", false}};
+static const variant early_variants[] = {
+    {LAC_DTYPE_F16, LAC_DTYPE_NONE, {.x_layout = LAC_LAYOUT_FEATURE_MAJOR, .y_layout = LAC_LAYOUT_FEATURE_MAJOR}},
+    {LAC_DTYPE_F16,
+     LAC_DTYPE_NONE,
+     {.has_bias = 1, .x_layout = LAC_LAYOUT_FEATURE_MAJOR, .y_layout = LAC_LAYOUT_FEATURE_MAJOR}}};
+
+/* Whether the program that multiplies aligned X is of that kind. */
+static bool is_early(const lac_device *target, const char *kernel, const char *pattern, const variant *v)
+{
+    lac_pattern parsed;
+    lac_weight *weight = NULL;
+    lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS];
+    int count = 0;
+    bool found = false;
+    assert_ok(lac_pattern_parse(pattern, &parsed));
+    assert_ok(lac_weight_sample(&parsed, SIZE, SIZE, v->dtype, &weight));
+    lac_problem asked = {target, weight, tokens[MANY], v->plan, NULL};
+    assert_ok(lac_plan_options_resolve(weight, target, &asked.options));
+    for (size_t i = 0; i < lac_cuda_kernel_count; i++)
+        if (!strcmp(lac_cuda_kernels[i].info.name, kernel)) asked.kernel = &lac_cuda_kernels[i];
+    assert_true(asked.kernel && asked.kernel->applies(&asked));
+    assert_ok(((const lac_cuda_flow *)asked.kernel->config)->requests(&asked, requests, &count));
+    for (int i = 0; i < requests[0].define_count; i++) found |= !strcmp(requests[0].defines[i].name, "LAC_EARLY");
+    lac_weight_free(weight);
+    return found;
+}
+
+static void compile_early(const lac_device *target, int arch)
+{
+    if (!lac_cuda_target_of(target)->has_wgmma) return;
+    for (size_t i = 0; i < sizeof early / sizeof *early; i++)
+        for (size_t v = 0; v < sizeof early_variants / sizeof *early_variants; v++) {
+            if (is_early(target, early[i].kernel, early[i].pattern, &early_variants[v]) != early[i].is_early)
+                fail_msg("%s with %s: whether LAC_EARLY is set has changed", early[i].kernel, early[i].pattern);
+            compile(early[i].kernel, arch, early[i].pattern, &early_variants[v], MANY);
+        }
 }
 
 static void one_arch(test_random *random, int64_t arch, void *user)
@@ -140,9 +194,11 @@ static void one_arch(test_random *random, int64_t arch, void *user)
         /* Evenly over the list, from a place of its own for each architecture and kernel. */
         for (int j = 0; j < cases; j++) {
             int64_t at = arch * counts[i] / ARCHS + 5 * (int64_t)i + (int64_t)j * counts[i] / cases;
-            compile(lac_cuda_kernels[i].info.name, (int)arch, &problems[i][at % counts[i]]);
+            const problem *p = &problems[i][at % counts[i]];
+            compile(lac_cuda_kernels[i].info.name, (int)arch, patterns[p->pattern], &variants[p->variant], p->tokens);
         }
     }
+    compile_early(target, (int)arch);
     lac_device_close(target);
     free(problems);
     free(counts);

@@ -10,7 +10,14 @@
 #include "cuda/kernels/gather_arguments.h"
 #include "format/weight.h"
 
-enum { PRODUCT_THREADS = 384, REDUCE_THREADS = 256, CLEAR_THREADS = 256, ALIGNMENT = 256, BY_HAND_TOKENS = 128 };
+enum {
+    PRODUCT_THREADS = 384,
+    REDUCE_THREADS = 256,
+    CLEAR_THREADS = 256,
+    ALIGNMENT = 256,
+    BY_HAND_TOKENS = 128,
+    EARLY_WORDS = 10
+};
 enum { PRODUCT, BY_HAND, LAST, PROGRAMS }; /* the order of the requests; LAST adds up parts, or clears the ring's counters */
 _Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
 
@@ -61,6 +68,17 @@ static int tokens_of(const lac_expand_shape *s, int program)
 /* Whether a third program is needed: see LAST. */
 static bool has_last(const lac_expand_shape *s) { return s->parts > 1 || s->team > 0; }
 
+/* Stages of the next tile that the ring's blocks multiply while a tile is stored. Token-major Y leaves too few registers for it, and so do
+ * more words of W in the threads that spread, which have fewer then. */
+static int early_of(const lac_problem *problem, const lac_expand_shape *s)
+{
+    int stages = lac_cuda_early_stages(problem);
+    bool feature_major =
+        problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && problem->options.y_layout == LAC_LAYOUT_FEATURE_MAJOR;
+    bool tile = s->tile_tokens == 256 && s->staging > 0 && s->stages > stages;
+    return feature_major && tile && s->words <= EARLY_WORDS ? stages : 0;
+}
+
 static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_expand_shape *s, int program)
 {
     bool ring = s->team > 0 && program == PRODUCT;
@@ -81,6 +99,8 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
         lac_cuda_request_define(request, "LAC_SPREADERS", s->spreaders);
         lac_cuda_request_define(request, "LAC_STORES_Y", s->staging > 0);
         lac_cuda_request_define(request, "LAC_STAGING_PIECES", s->staging);
+        int early = early_of(problem, s);
+        if (early) lac_cuda_request_define(request, "LAC_EARLY", early);
     } else {
         lac_cuda_request_define(request, "LAC_PARTS", s->parts);
         lac_cuda_request_define(request, "LAC_X_BY_HAND", program == BY_HAND);

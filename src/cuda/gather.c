@@ -9,7 +9,7 @@
 #include "cuda/kernels/turn_arguments.h"
 #include "format/weight.h"
 
-enum { TURN_SIDE = 64, TURN_THREADS = 256, PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256, EARLY_STAGES = 2 };
+enum { TURN_SIDE = 64, TURN_THREADS = 256, PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
 enum { GATHER, STREAM, REDUCE, TURN, PROGRAMS };
 _Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
 
@@ -93,16 +93,14 @@ static unsigned shared_of(const lac_problem *problem, const lac_gather_shape *s,
     return lac_gather_shared(&own);
 }
 
-/* Stages of the next tile that are multiplied while the last half of a tile, packed, is stored. It was quicker for dense tiles of 128 x 256
- * alone (docs/kernels/hopper.md, step 37); beside an activation or a residual registers are too few, and for bf16 the compiler waits for
- * every product. */
+/* Stages of the next tile that are multiplied while a tile is stored. It was quicker for dense tiles of 128 x 256 alone
+ * (docs/kernels/hopper.md, step 37). */
 static int early_of(const lac_problem *problem, const lac_gather_shape *s, int program)
 {
-    bool plain = problem->options.activation == LAC_ACTIVATION_NONE && !problem->options.has_residual &&
-                 problem->options.y_dtype == LAC_DTYPE_F16;
-    bool tile = s->kind == LAC_GATHER_DENSE && s->tile_outputs == 128 && s->tile_tokens == 256 && !s->paired &&
-                s->stages > EARLY_STAGES;
-    return program == GATHER && tile && plain && stores_y(s) ? EARLY_STAGES : 0;
+    int stages = lac_cuda_early_stages(problem);
+    bool tile =
+        s->kind == LAC_GATHER_DENSE && s->tile_outputs == 128 && s->tile_tokens == 256 && !s->paired && s->stages > stages;
+    return program == GATHER && tile && stores_y(s) ? stages : 0;
 }
 
 static void request_product(lac_cuda_request *request, const lac_problem *problem, const lac_gather_shape *s, int program)
@@ -138,7 +136,8 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     if (program == GATHER && lac_gather_has_holes(s)) lac_cuda_request_define(request, "LAC_HOLES", 1);
     lac_cuda_request_define(request, "LAC_STORES_Y", stores_y(s));
     lac_cuda_request_define(request, "LAC_STAGING_PIECES", s->staging);
-    if (early_of(problem, s, program)) lac_cuda_request_define(request, "LAC_EARLY", EARLY_STAGES);
+    int early = early_of(problem, s, program);
+    if (early) lac_cuda_request_define(request, "LAC_EARLY", early);
 }
 
 /* Which program each request is. */

@@ -22,6 +22,14 @@ const lac_gpu_rates *lac_cuda_rates_of(const lac_device *device);
 /* scatter_cost.c: seconds for token-major Y whose outputs are written in another order; 0 where they are not. */
 double lac_cuda_scatter_seconds(const lac_problem *problem);
 
+/* Stages of the next tile that may be multiplied while the last half of a tile, packed, is stored (kernels/tile_early.cuh): beside an
+ * activation or a residual registers are too few, and for bf16 the compiler waits for every product. */
+static inline int lac_cuda_early_stages(const lac_problem *problem)
+{
+    const lac_plan_options *o = &problem->options;
+    return o->activation == LAC_ACTIVATION_NONE && !o->has_residual && o->y_dtype == LAC_DTYPE_F16 ? 2 : 0;
+}
+
 /* Device memory. `what` names it in messages ("re-tiled weight"). Freeing 0 is allowed. */
 lac_status lac_cuda_allocate(const lac_device *device, const char *what, uint64_t bytes, lac_cu_pointer *out);
 /* Allocates and copies from the host; returns when the copy is done. */

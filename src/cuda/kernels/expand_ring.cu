@@ -28,6 +28,7 @@
 #define LAC_PARTS 1
 #define LAC_TURNED (!LAC_X_TOKEN_MAJOR)
 #define LAC_TOKEN_TEAMS 1
+#define LAC_PAIRED 0
 #include "tile_product.cuh"
 
 #include "chain.cuh"
@@ -38,6 +39,13 @@
 static_assert(LAC_CLUSTER == 2 && LAC_TILE_OUTPUTS == 128 && LAC_W_STAGE == LAC_RING_TILE, "a step of the ring has two tiles");
 static_assert(LAC_SPREADERS == 3 || LAC_SPREADERS == 7, "with warp 8 a whole number of warpgroups");
 static_assert(LAC_RING_SLOTS > LAC_STAGES, "each stage may belong to a slot of its own");
+static_assert(!LAC_EARLY || LAC_TURNED, "tile_early.cuh knows feature-major X alone");
+
+/* Registers of a thread that spreads and of one that multiplies: with three spreading warps 384 threads have 168 each to share, with seven
+ * all have 128. A tile that is stored under the next one's products is held in eight more. */
+#define LAC_SPREADING_REGISTERS (LAC_EARLY ? 88 : 104)
+#define LAC_MULTIPLYING_REGISTERS (LAC_EARLY ? 208 : 200)
+static_assert(LAC_SPREADING_REGISTERS + 2 * LAC_MULTIPLYING_REGISTERS <= 3 * 168, "setmaxnreg would wait for registers that never come");
 
 #define LAC_UNITS (LAC_RING_STEPS * 16) /* of a slot: 8 of each tile a step */
 
@@ -312,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(256 + 32 * (LAC_SPREADERS + 1), 1)
     const u32 stages = lac_shared_address(memory), full = lac_shared_address(barriers), empty = full + 8 * LAC_STAGES;
     lac_barriers_begin(full, empty, 1);
     if (threadIdx.x >= 256) {
-        if (LAC_SPREADERS == 3) lac_registers_fewer<104>(); /* 128 x 104 + 256 x 200 = 384 x 168; with seven all have 128 */
+        if (LAC_SPREADERS == 3) lac_registers_fewer<LAC_SPREADING_REGISTERS>();
         if (threadIdx.x >= 288) {
             lac_spread(args, ring);
         } else {
@@ -321,7 +329,7 @@ extern "C" __global__ void __launch_bounds__(256 + 32 * (LAC_SPREADERS + 1), 1)
         }
     } else {
         lac_ring_begin();
-        if (LAC_SPREADERS == 3) lac_registers_more<200>();
+        if (LAC_SPREADERS == 3) lac_registers_more<LAC_MULTIPLYING_REGISTERS>();
         lac_consume(call, args, stages, full, empty, &y_map);
     }
     __syncwarp();

@@ -68,7 +68,8 @@ static_assert(!LAC_IN_TURNS || (LAC_STAGES % 2 == 0 && LAC_N == 64 && LAC_PARTS 
 #ifndef LAC_MEETS /* only parts of few tokens do, stream_few.cu's and gather.cu's */
 #define LAC_MEETS 0
 #endif
-/* Only gather.cu's: so many stages of the next tile are put into the tensor cores before the last pieces of this one, packed, are stored. */
+/* Only gather.cu's and expand_ring.cu's: so many stages of the next tile are put into the tensor cores before the last pieces of this one,
+ * packed, are stored. */
 #ifndef LAC_EARLY
 #define LAC_EARLY 0
 #endif

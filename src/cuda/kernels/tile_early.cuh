@@ -1,5 +1,5 @@
 /* tile_early.cuh - tile_product.cuh's warpgroups for LAC_EARLY: the next tile's first stages are multiplied while a tile is stored.
- * Dense tiles of 256 tokens a product, gathered; sm_90a. Included by tile_product.cuh. */
+ * Dense tiles of 256 tokens a product, gathered or through a ring; sm_90a. Included by tile_product.cuh. */
 #ifndef LAC_CUDA_KERNELS_TILE_EARLY_CUH
 #define LAC_CUDA_KERNELS_TILE_EARLY_CUH
 
