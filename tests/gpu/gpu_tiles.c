@@ -42,9 +42,9 @@ static const grid reach = {reach_tokens, COUNT(reach_tokens), reach_sizes, COUNT
 
 /* No tile ends where these end. Tokens are multiples of 8 and others: gathered X is read from where it is, or turned round first. */
 static const int64_t several_tokens[] = {44, 100, 250, 1001, 2024, 4101, 4104, 6008, 8197, 8200, 16389, 16392, 33001, 66000};
-static const int64_t several_sizes[][2] = {{70001, 70},  {601, 100},   {601, 203},  {36001, 203}, {1100, 330},
-                                           {9001, 330},  {330, 520},   {2105, 520}, {601, 1003},  {601, 2050},
-                                           {2105, 2050}, {1100, 4100}, {3001, 4100}};
+static const int64_t several_sizes[][2] = {{70001, 70}, {601, 60},    {601, 100},   {601, 203},  {36001, 203},
+                                           {1100, 330}, {9001, 330},  {330, 520},   {2105, 520}, {601, 1003},
+                                           {601, 2050}, {2105, 2050}, {1100, 4100}, {3001, 4100}};
 static const grid several = {several_tokens, COUNT(several_tokens), several_sizes, COUNT(several_sizes), 8e10, 40000000};
 
 /* ---- what tells programs apart */
@@ -93,11 +93,19 @@ static bool walks_over_tiles(const lac_cuda_request *request)
 
 /* ---- how blocks walk */
 
+/* Stages of a tile: fewer than LAC_EARLY, as many as there is room for in shared memory or in the ring, or more. */
+typedef enum length { LENGTH_ONE, LENGTH_FITS, LENGTH_GOES_ROUND } length;
+
 typedef struct walk {
-    double tiles;    /* of a block, in the mean of all                                                     */
-    bool goes_round; /* a tile has more stages than there is room for                                      */
-    bool other;      /* gathered X is turned round first; several teams have a ring                        */
+    double tiles; /* of a block, in the mean of all                             */
+    length length;
+    bool other; /* gathered X is turned round first; several teams have a ring */
 } walk;
+
+static length length_of(double stages, int room)
+{
+    return stages <= 1.0 ? LENGTH_ONE : stages <= room ? LENGTH_FITS : LENGTH_GOES_ROUND;
+}
 
 /* A program for X that is not aligned has the same tiles, in no larger clusters. */
 static walk walk_gathering(const lac_problem *problem)
@@ -108,7 +116,7 @@ static walk walk_gathering(const lac_problem *problem)
     int64_t clusters = lac_cuda_target_of(problem->device)->multiprocessors * s.resident / s.cluster;
     double items = (double)(s.token_tiles * s.output_tiles / s.cluster * s.parts);
     return (walk){.tiles = s.meets ? 1.0 : items / (double)clusters,
-                  .goes_round = s.usual_stages / s.parts > s.stages,
+                  .length = length_of(s.usual_stages / s.parts, s.stages),
                   .other = lac_gather_turned_bytes(problem, &s) > 0};
 }
 
@@ -120,11 +128,13 @@ static walk walk_expanding(const lac_problem *problem)
     assert_true(lac_expand_shape_make(problem, ((const lac_expand_flow *)problem->kernel->config)->ring, &s, &cost));
     if (s.team) {
         double items = (double)(s.output_tiles / s.cluster * (s.token_tiles / s.team));
-        return (walk){.tiles = items / s.teams, .goes_round = s.steps > LAC_RING_SLOTS * LAC_RING_STEPS, .other = s.teams > 1};
+        return (walk){.tiles = items / s.teams,
+                      .length = length_of((double)s.steps, LAC_RING_SLOTS * LAC_RING_STEPS),
+                      .other = s.teams > 1};
     }
     int64_t clusters = lac_cuda_target_of(problem->device)->multiprocessors / s.cluster;
     double items = (double)(s.token_tiles * s.output_tiles / s.cluster * s.parts);
-    return (walk){.tiles = items / (double)clusters, .goes_round = s.steps / s.parts > s.stages};
+    return (walk){.tiles = items / (double)clusters, .length = length_of((double)s.steps / s.parts, s.stages)};
 }
 
 static bool expands(const lac_problem *problem) { return problem->kernel->execute == lac_cuda_expand_execute; }
@@ -176,9 +186,13 @@ static void ask(const lac_problem *problem, found *out)
 
 static double products_of(const gpu_tile *t) { return (double)t->m * (double)t->n * (double)t->k; }
 
+/* To find an order for so many rows takes the pruning many seconds. */
+static bool is_slow_to_prune(const gpu_tile *t) { return t->n > 40000 && !strncmp(t->pattern, "shfl", 4); }
+
 static bool is_within(const grid *g, const gpu_tile *t)
 {
-    return products_of(t) <= g->most_products && t->m * t->n <= g->most_elements && t->m * t->k <= g->most_elements;
+    return !is_slow_to_prune(t) && products_of(t) <= g->most_products && t->m * t->n <= g->most_elements &&
+           t->m * t->k <= g->most_elements;
 }
 
 /* Every problem of the grid that a kernel takes. */
@@ -236,7 +250,7 @@ static void note_program(gpu_tiles *tiles, uint64_t hash, double tiles_a_block)
 }
 
 /* Keeps those that have something that none before has: a tile, or a pattern that is expanded. With several tiles a block each of that is wanted
- * with tiles that go round, in shared memory or in a ring, and with others, and a tile also both ways of `other`. */
+ * with tiles of every length, and a tile also both ways of `other`. */
 static void keep(gpu_tiles *tiles, const found *all, size_t count, bool has_several)
 {
     enum { MOST_MARKS = LAC_CUDA_MOST_REQUESTS + 1 };
@@ -245,11 +259,11 @@ static void keep(gpu_tiles *tiles, const found *all, size_t count, bool has_seve
     tiles->program = realloc(tiles->program, ((size_t)tiles->programs + (count + 1) * MOST_MARKS) * sizeof *tiles->program);
     assert_true(seen.mark && tiles->tile && tiles->program);
     for (const found *f = all; f < all + count; ++f) {
-        bool round = has_several && f->walk.goes_round, other = has_several && f->walk.other;
-        bool fresh = f->expands && marks_add(&seen, mix(pattern_hash(&f->tile), "round", round));
+        uint64_t length = has_several ? (uint64_t)f->walk.length : 0, other = has_several && f->walk.other;
+        bool fresh = f->expands && marks_add(&seen, mix(pattern_hash(&f->tile), "length", length));
         for (int i = 0; i < f->programs; ++i)
             if (f->program[i].walks || !has_several)
-                fresh |= marks_add(&seen, mix(mix(f->program[i].hash, "round", round), "other", other));
+                fresh |= marks_add(&seen, mix(mix(f->program[i].hash, "length", length), "other", other));
         if (!fresh) continue;
         tiles->tile[tiles->count++] = f->tile;
         for (int i = 0; i < f->programs; ++i)
