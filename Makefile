@@ -139,7 +139,7 @@ support-table: all
 
 H200_SWEEPS = $(wildcard $(foreach set,llama venom shflbw nmsparse venom_bf16 shflbw_bf16 shflbw_sparse nmsparse_f32 decode decode_f32 conv,bench/results/h200_$(set).csv))
 h200-table:
-	@python3 -B bench/goals_table.py --fp32 bench/results/h200_fp32.csv --f16 bench/results/h200_f16.csv --mma bench/results/h200_f16_mma.csv --sweep $(H200_SWEEPS) --picks bench/results/h200_picks.csv --counters bench/results/h200_counters.csv > bench/results/h200.md
+	@python3 -B bench/goals_table.py --fp32 bench/results/h200_fp32.csv --f16 bench/results/h200_f16.csv --rounds bench/results/h200_f16_rounds.csv --mma bench/results/h200_f16_mma.csv --sweep $(H200_SWEEPS) --picks bench/results/h200_picks.csv --counters bench/results/h200_counters.csv > bench/results/h200.md
 
 real-weights:
 	@scripts/setup.sh test $(BUILD)

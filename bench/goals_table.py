@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """goals_table.py - how stored results on a GPU stand against the goals, and the model against them, as Markdown.
 
-    bench/goals_table.py --fp32 FP32.csv --f16 F16.csv [--mma MMA.csv] [--sweep SWEEP.csv ...] [--picks PICKS.csv] [--counters COUNTERS.csv]
+    bench/goals_table.py --fp32 FP32.csv --f16 F16.csv [--rounds ROUNDS.csv] [--mma MMA.csv] [--sweep SWEEP.csv ...] [--picks PICKS.csv] [--counters COUNTERS.csv]
 
-bench/results/h200.md is made so; `make h200-table` writes it anew. FP32.csv, F16.csv and MMA.csv come from bench/goals_gpu.sh; of several rounds it tells the mean. The sweeps come
+bench/results/h200.md is made so; `make h200-table` writes it anew. FP32.csv, F16.csv, ROUNDS.csv (f16 again, several times) and MMA.csv come from bench/goals_gpu.sh; of several rounds it tells the mean. The sweeps come
 from bench/sweep_gpu.sh, PICKS.csv from `lacuna bench --kernel all`, COUNTERS.csv from bench/counters_gpu.sh. A goal is a ratio to the quickest dense product of the same run; a
 peer's number is its time over ours. The factor of each kernel is fitted on
 the first sweep that holds enough rows of it (model_errors.py says what is fitted and what is not). Python's standard library is enough.
@@ -223,20 +223,20 @@ def counters(path):
 
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("--fp32", "--f16", "--mma", "--picks", "--counters"):
+    for name in ("--fp32", "--f16", "--rounds", "--mma", "--picks", "--counters"):
         parser.add_argument(name)
     parser.add_argument("--sweep", nargs="*", default=[])
     given = parser.parse_args()
     paths = [path for path in [given.fp32, given.f16, given.mma] + given.sweep if path]
     if not paths:
         parser.error("no file")
-    all_rows = [row for path in paths for row in read(path)]
+    all_rows = [row for path in paths + [given.rounds] * bool(given.rounds) for row in read(path)]
     print("# Results on an %s\n\nMade by `bench/goals_table.py` of the CSV files beside it. Driver %s, power limit %s W, cold L2, random data, "
           "medians; commits %s. `of dense` is against the quickest of cuBLAS and cuBLASLt in the same rounds, `of peers` is the peer's time over "
           "ours; clock and power are those of the moments in which the problem was timed." % (
               info(all_rows[0], "model"), info(all_rows[0], "driver"), info(all_rows[0], "power_limit_w"),
               ", ".join(sorted({row["commit"] for row in all_rows}))))
-    for path, goal in ((given.fp32, fp32_goal), (given.f16, f16_goal), (given.mma, lambda row: None)):
+    for path, goal in ((given.fp32, fp32_goal), (given.f16, f16_goal), (given.rounds, f16_goal), (given.mma, lambda row: None)):
         if not path:
             continue
         rows = read(path)
