@@ -481,11 +481,30 @@ static void columns_come_in_fours(void **state)
     }
 }
 
+/* The engine reads lines that end anywhere, and writes whole 16 bytes: Y whose lines end within them leaves otherwise. */
+static void lines_that_end_within_16_bytes_are_not_stored(void **state)
+{
+    (void)state;
+    static _Alignas(16) uint16_t data[8];
+    for (int64_t columns = 1; columns <= 64; ++columns) {
+        lac_cuda_boxes boxes = {.data = data, .columns = columns, .rows = 3, .ld = 64};
+        assert_true(lac_cuda_boxes_suit(&boxes));
+        assert_int_equal(lac_cuda_boxes_suit_stores(&boxes), columns % 8 == 0);
+        boxes.ld = 65;
+        assert_false(lac_cuda_boxes_suit_stores(&boxes));
+    }
+    lac_cuda_boxes odd = {.data = data + 1, .columns = 64, .rows = 3, .ld = 64};
+    assert_false(lac_cuda_boxes_suit_stores(&odd));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_are_those_of_the_gpu), cmocka_unit_test(values_are_swizzled),
-        cmocka_unit_test(stages_hold_the_weight),      cmocka_unit_test(another_order_is_gathered),
-        cmocka_unit_test(padding_is_spread),           cmocka_unit_test(columns_come_in_fours)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(places_are_those_of_the_gpu),
+                                       cmocka_unit_test(values_are_swizzled),
+                                       cmocka_unit_test(stages_hold_the_weight),
+                                       cmocka_unit_test(another_order_is_gathered),
+                                       cmocka_unit_test(padding_is_spread),
+                                       cmocka_unit_test(columns_come_in_fours),
+                                       cmocka_unit_test(lines_that_end_within_16_bytes_are_not_stored)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -255,7 +255,7 @@ static lac_status execute_ring(const lac_problem *problem, const expand_state *s
     int count = (int)counters_of(s);
     lac_ring_args ring = {
         .ring = (unsigned char *)(counters + count), .counters = counters, .team = s->team, .steps = (int)s->steps};
-    args->stores_y = s->staging > 0 && lac_cuda_boxes_suit(&of_y);
+    args->stores_y = s->staging > 0 && lac_cuda_boxes_suit_stores(&of_y);
     if (args->stores_y) status = lac_cuda_tensor_map_make(problem->device, &of_y, &y_map);
     unsigned clear_blocks = (unsigned)((count + CLEAR_THREADS - 1) / CLEAR_THREADS);
     lac_cuda_launch clear = {

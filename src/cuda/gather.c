@@ -336,7 +336,7 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
                    of_y = lac_cuda_boxes_of_y(problem, &gpu_call);
     bool streams = lac_gather_by_engine(problem, s) && lac_cuda_boxes_suit(&of_x), copies = !streams && lac_gather_copies_x(s);
     lac_gather_args args = make_args(problem, state, &gpu_call, streams);
-    args.stores_y = stores_y(s) && lac_cuda_boxes_suit(&of_y);
+    args.stores_y = stores_y(s) && lac_cuda_boxes_suit_stores(&of_y);
     if (copies) {
         of_x = boxes_of_x(problem, s, args.x, args.ldx, false);
         of_x.columns = args.ldx; /* zeroes behind the last token: boxes that end outside of X take longer */

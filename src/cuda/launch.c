@@ -89,6 +89,8 @@ bool lac_cuda_boxes_suit(const lac_cuda_boxes *boxes)
     return (uintptr_t)boxes->data % 16 == 0 && boxes->ld % 8 == 0 && boxes->columns > 0 && boxes->rows > 0;
 }
 
+bool lac_cuda_boxes_suit_stores(const lac_cuda_boxes *boxes) { return lac_cuda_boxes_suit(boxes) && boxes->columns % 8 == 0; }
+
 lac_cuda_boxes lac_cuda_boxes_of_y(const lac_problem *problem, const lac_gpu_call *call)
 {
     bool token_major = problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR;

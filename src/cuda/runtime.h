@@ -66,8 +66,10 @@ typedef struct lac_cuda_tensor_map {
 
 enum { LAC_CUDA_MOST_DOWN = 256 }; /* of a box's rows; kernels cut what they ask for the same way */
 
-/* Whether the copy engine can take a matrix of the caller's. */
+/* Whether the copy engine can take a matrix of the caller's; and whether it can write one: it writes whole 16 bytes, also where a row ends
+ * within them, and what lies behind Y is the caller's. */
 bool lac_cuda_boxes_suit(const lac_cuda_boxes *boxes);
+bool lac_cuda_boxes_suit_stores(const lac_cuda_boxes *boxes);
 /* The caller's Y, in boxes of 64 outputs x 64 tokens. */
 lac_cuda_boxes lac_cuda_boxes_of_y(const lac_problem *problem, const lac_gpu_call *call);
 lac_status lac_cuda_tensor_map_make(const lac_device *device, const lac_cuda_boxes *boxes, lac_cuda_tensor_map *out);

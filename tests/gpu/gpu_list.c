@@ -233,10 +233,13 @@ static const pairwise_row *shape_of(int number)
     return &rows[number % made];
 }
 
+/* The last way has lines that are aligned, whatever their length: what is stored many bytes at a time must still end with them. */
 static test_matrix matrix_like(const test_matrix *old, int padding)
 {
-    static const int64_t paddings[PADDINGS] = {0, 1, 5, 16}, offsets[PADDINGS] = {0, 1, 3, 0};
+    enum { ALIGNED = 16 }; /* elements */
     const lac_matrix v = old->view;
+    int64_t length = v.layout == LAC_LAYOUT_ROW_MAJOR ? v.cols : v.rows;
+    const int64_t paddings[PADDINGS] = {0, 1, 5, 2 * ALIGNED - length % ALIGNED}, offsets[PADDINGS] = {0, 1, 3, 0};
     return test_matrix_make(v.rows, v.cols, v.dtype, v.layout, paddings[padding], offsets[padding]);
 }
 
