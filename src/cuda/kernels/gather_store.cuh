@@ -2,7 +2,8 @@
  * shared memory and goes on while the engine stores them. sm_90a. Included by tile_product.cuh where LAC_STORES_Y is set.
  *
  * Preconditions: Y is of 16-bit elements, it and its rows are aligned to 16 bytes, and 64 outputs of a tile are neighbours in Y
- * unless they lie beyond its last one (what lies outside Y is not stored).
+ * unless they lie beyond its last one. What lies outside Y is not stored, but for the rest of 16 bytes in which a row ends: rows have a
+ * multiple of 8 elements, or another way out (lac_cuda_boxes_suit_stores).
  *
  *   staging, for each warpgroup: LAC_STAGING_PIECES (1 to 3) parts of [64 outputs or tokens][128 bytes], 128-byte swizzle: chunk c of row r at
  *   r * 128 + (c ^ (r & 7)) * 16. One is written while the engine reads the others. */
