@@ -7,10 +7,10 @@
 #include "core/status.h"
 #include "cuda/fragment_tile.h"
 #include "cuda/kernels/fragment_arguments.h"
-#include "cuda/kernels/turn_arguments.h"
+#include "cuda/turn.h"
 #include "format/weight.h"
 
-enum { TURN_SIDE = 64, TURN_THREADS = 256, ALIGNMENT = 256 };
+enum { ALIGNMENT = 256 };
 enum { PRODUCT, REDUCE, TURN, PROGRAMS };
 _Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
 
@@ -92,12 +92,10 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
     if (!shape_of(problem, &s, NULL)) return lac_fail(LAC_STATUS_INTERNAL, "no shape of the mma kernels fits the problem");
     *count = list_programs(problem, &s, which);
     for (int i = 0; i < *count; ++i) {
-        if (which[i] == TURN) {
-            lac_cuda_request_begin(&requests[i], "turn.cu", "lac_turn");
-            lac_cuda_request_define(&requests[i], "LAC_X_TOKEN_MAJOR", problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
-        } else {
+        if (which[i] == TURN)
+            lac_turn_request(problem, &requests[i]);
+        else
             request_product(&requests[i], problem, &s, which[i]);
-        }
     }
     return LAC_STATUS_OK;
 }
@@ -208,23 +206,12 @@ static lac_fragment_args make_args(const lac_problem *problem, const fragment_st
                                .range = (const int *)(uintptr_t)state->range,
                                .output = (const int *)(uintptr_t)state->output,
                                .x = turned ? (const void *)workspace : call->x,
-                               .ldx = turned ? lac_fragment_turned_ld(problem) : call->ldx,
+                               .ldx = turned ? lac_turn_ld(problem) : call->ldx,
                                .partial = (float *)(void *)(workspace + aligned(turned)),
                                .output_tiles = (int)s->output_tiles,
                                .token_tiles = (int)s->token_tiles,
                                .band = band_of(problem, s),
                                .tile_stages = (int)s->most_stages};
-}
-
-static lac_status turn_x(const lac_problem *problem, const fragment_state *state, void *stream, lac_gpu_call *gpu_call,
-                         const lac_fragment_args *args)
-{
-    lac_turn_args turn = {(uint16_t *)(uintptr_t)args->x, args->ldx};
-    int64_t across = (problem->weight->k_in + TURN_SIDE - 1) / TURN_SIDE, down = args->ldx / TURN_SIDE;
-    if (across == 0) return LAC_STATUS_OK;
-    lac_cuda_launch launch = {
-        .function = state->program[TURN], .grid = {(unsigned)(across * down), 1, 1}, .block = TURN_THREADS};
-    return lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){gpu_call, &turn});
 }
 
 lac_status lac_cuda_fragment_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
@@ -247,7 +234,8 @@ lac_status lac_cuda_fragment_execute(const lac_problem *problem, const void *opa
     reduce.function = state->program[REDUCE];
     reduce.grid[0] = (unsigned)(tiles * (s->warp_outputs / 16));
     reduce.shared_bytes = (unsigned)lac_fragment_slabs(s);
-    if (lac_fragment_turned_bytes(problem, s)) status = turn_x(problem, state, call->stream, &gpu_call, &args);
+    if (lac_fragment_turned_bytes(problem, s))
+        status = lac_turn_x(problem, state->program[TURN], &gpu_call, (void *)(uintptr_t)args.x, call->stream);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
     if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
     return status;

@@ -6,6 +6,7 @@
 
 #include "core/arithmetic.h"
 #include "core/dtype.h"
+#include "cuda/turn.h"
 #include "format/weight.h"
 
 enum { MOST_STAGES = 6, MOST_PARTS = 16, LEAST_HEIGHT = 16, RESERVED_BYTES = 1024 };
@@ -82,7 +83,7 @@ static int64_t rows_of(const lac_weight *w, const lac_fragment_shape *s)
 uint64_t lac_fragment_turned_bytes(const lac_problem *problem, const lac_fragment_shape *shape)
 {
     bool rows = problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && problem->m % 8 == 0;
-    return shape->direct || rows ? 0 : (uint64_t)lac_fragment_turned_ld(problem) * (uint64_t)problem->weight->k_in * 2;
+    return shape->direct || rows ? 0 : lac_turn_bytes(problem, problem->weight->k_in);
 }
 
 /* Whether X may come as it is: two steps of an expanding kernel's X are loaded at once, and registers are scarce. */
@@ -167,9 +168,7 @@ static bool complete(const lac_problem *problem, lac_fragment_shape *s)
         --s->stages;
         break;
     }
-    int64_t turned =
-        lac_ceil_divide(problem->weight->k_in, 64) * (lac_fragment_turned_ld(problem) / 64); /* blocks of turn.cu */
-    return turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
+    return lac_turn_fits(problem) && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * s->most_stages < INT32_MAX / s->rows;
 }
 

@@ -59,9 +59,7 @@ static inline bool lac_fragment_threads_fit(const lac_fragment_shape *s)
     return s->direct || s->rows * lac_fragment_tokens(s) >= 8 * lac_fragment_threads(s);
 }
 
-/* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes; 0 where the caller's
- * X will do. */
-static inline int64_t lac_fragment_turned_ld(const lac_problem *problem) { return (problem->m + 63) / 64 * 64; }
+/* Bytes of X in the workspace (turn.h); 0 where the caller's X will do. */
 uint64_t lac_fragment_turned_bytes(const lac_problem *problem, const lac_fragment_shape *shape);
 
 /* The shape that the model likes best; false when the kernel cannot take the problem. */

@@ -6,10 +6,10 @@
 #include "core/status.h"
 #include "cuda/gather_tile.h"
 #include "cuda/kernels/gather_arguments.h"
-#include "cuda/kernels/turn_arguments.h"
+#include "cuda/turn.h"
 #include "format/weight.h"
 
-enum { TURN_SIDE = 64, TURN_THREADS = 256, PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
+enum { PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
 enum { GATHER, STREAM, REDUCE, TURN, PROGRAMS };
 _Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
 
@@ -158,12 +158,10 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
     if (!shape_of(problem, &s, NULL)) return lac_fail(LAC_STATUS_INTERNAL, "no shape of the gathering kernel fits the problem");
     *count = list_programs(problem, &s, which);
     for (int i = 0; i < *count; ++i) {
-        if (which[i] == TURN) {
-            lac_cuda_request_begin(&requests[i], "turn.cu", "lac_turn");
-            lac_cuda_request_define(&requests[i], "LAC_X_TOKEN_MAJOR", problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
-        } else {
+        if (which[i] == TURN)
+            lac_turn_request(problem, &requests[i]);
+        else
             request_product(&requests[i], problem, &s, which[i]);
-        }
     }
     return LAC_STATUS_OK;
 }
@@ -286,23 +284,12 @@ static lac_gather_args make_args(const lac_problem *problem, const gather_state 
                              .range = (const int *)(uintptr_t)state->range,
                              .output = (const int *)(uintptr_t)state->output,
                              .x = turned ? (const void *)workspace : call->x,
-                             .ldx = turned ? lac_gather_turned_ld(problem) : call->ldx,
+                             .ldx = turned ? lac_turn_ld(problem) : call->ldx,
                              .partial = (float *)(void *)(workspace + aligned(lac_gather_turned_bytes(problem, s))),
                              .output_tiles = (int)s->output_tiles,
                              .token_tiles = (int)s->token_tiles,
                              .band = band_of(s, streams),
                              .stages_a_tile = state->stages_a_tile};
-}
-
-static lac_status turn_x(const lac_problem *problem, const gather_state *state, void *stream, lac_gpu_call *gpu_call,
-                         const lac_gather_args *args)
-{
-    lac_turn_args turn = {(uint16_t *)(uintptr_t)args->x, args->ldx};
-    int64_t across = (problem->weight->k_in + TURN_SIDE - 1) / TURN_SIDE, down = args->ldx / TURN_SIDE;
-    if (across == 0) return LAC_STATUS_OK;
-    lac_cuda_launch launch = {
-        .function = state->program[TURN], .grid = {(unsigned)(across * down), 1, 1}, .block = TURN_THREADS, .early = true};
-    return lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){gpu_call, &turn});
 }
 
 /* X for the copy engine: boxes of a stage's rows x 64 tokens, or of a stage's inputs x a block's share of the tokens, of which a stream
@@ -357,7 +344,8 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
                                .cluster = (unsigned)(meets ? cluster * parts : cluster),
                                .early = true};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
-    if (turns(problem, s) && !streams) status = turn_x(problem, state, call->stream, &gpu_call, &args);
+    if (turns(problem, s) && !streams)
+        status = lac_turn_x(problem, state->program[TURN], &gpu_call, (void *)(uintptr_t)args.x, call->stream);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
     if (!status && adds_up(s)) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
     return status;

@@ -4,6 +4,7 @@
 
 #include "core/dtype.h"
 #include "cuda/gather_shape.h"
+#include "cuda/turn.h"
 #include "format/weight.h"
 
 /* Behind a block's last tile nothing comes that would hide its end; two blocks on a multiprocessor end one after the other. A block with one
@@ -152,7 +153,7 @@ static double padding_seconds(const lac_problem *problem, const lac_gather_shape
         return problem->m <= s->tile_tokens ? 0.0 : s->meets ? missing * MISSING_SECONDS : PADDING_SECONDS;
     }
     bool copied = problem->m % 8 && lac_gather_copies_x(s); /* whole boxes of it may still be outside */
-    double tokens = copied ? (double)(s->token_tiles * s->tile_tokens - lac_gather_turned_ld(problem)) : s->tile_tokens;
+    double tokens = copied ? (double)(s->token_tiles * s->tile_tokens - lac_turn_ld(problem)) : s->tile_tokens;
     return (copied || problem->m % SECTOR_TOKENS ? CUT_SECONDS : s->meets ? OUTSIDE_SECONDS : 0.0) * tokens / 64.0;
 }
 

@@ -6,6 +6,7 @@
 #include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "cuda/gather_join.h"
+#include "cuda/turn.h"
 #include "format/weight.h"
 
 enum {
@@ -100,7 +101,7 @@ static double joined_rows(const lac_weight *w, const lac_gather_shape *s)
 uint64_t lac_gather_turned_bytes(const lac_problem *problem, const lac_gather_shape *s)
 {
     if (!lac_gather_copies_x(s) && problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && problem->m % 8 == 0) return 0;
-    return (uint64_t)lac_gather_turned_ld(problem) * (uint64_t)problem->weight->k_in * 2;
+    return lac_turn_bytes(problem, problem->weight->k_in);
 }
 
 bool lac_gather_by_engine(const lac_problem *problem, const lac_gather_shape *s)
@@ -232,9 +233,8 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     s->by_last = leaves_by_last(problem, s);
     if (s->staging) s->stages = (int)lac_smaller(s->stages, (bytes - lac_gather_staging(s->staging)) / stage);
     if (lac_gather_in_turns(s)) s->stages -= s->stages % 2;
-    int64_t turned = lac_ceil_divide(problem->weight->k_in, 64) * (lac_gather_turned_ld(problem) / 64); /* blocks of turn.cu */
     if (s->meets && s->stages * stage < (int64_t)s->tile_outputs * s->tile_tokens * 4) return false; /* sums, in their place */
-    return s->stages >= (lac_gather_streams_few(s) ? LEAST_RUNS : 2) && turned <= INT32_MAX &&
+    return s->stages >= (lac_gather_streams_few(s) ? LEAST_RUNS : 2) && lac_turn_fits(problem) &&
            s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS && s->output_tiles * s->most_stages < INT32_MAX / s->rows;
 }
 

@@ -95,9 +95,7 @@ static inline unsigned lac_gather_shared(const lac_gather_shape *s)
                       (s->sums == LAC_GATHER_SUMS_KEPT ? lac_gather_meeting(s) : 0));
 }
 
-/* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes; 0 where the caller's
- * X will always do. Only a stream can do with X as it is at times and not at others. */
-static inline int64_t lac_gather_turned_ld(const lac_problem *problem) { return (problem->m + 63) / 64 * 64; }
+/* Bytes of X in the workspace (turn.h); 0 where the caller's X will always do. Only a stream can do with X as it is at times and not at others. */
 uint64_t lac_gather_turned_bytes(const lac_problem *problem, const lac_gather_shape *shape);
 
 /* Rows of X that a tile of outputs reads at most. */

@@ -8,6 +8,7 @@
 #include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/memory.h"
+#include "cuda/turn.h"
 #include "format/weight.h"
 
 enum { MOST_PARTS = 8, LEAST_HEIGHT = 5, MOST_WIDTH = 32, MOST_STAGES = 4, MOST_RING = 12, LEAST_RING = 3, ENOUGH_RING = 4 };
@@ -33,8 +34,7 @@ static const double HOT_SHARE = 0.1;
 
 uint64_t lac_pick_turned_bytes(const lac_problem *problem)
 {
-    uint64_t rows = (uint64_t)lac_ceil_divide(problem->weight->k_in, LAC_PICK_EIGHTH) * LAC_PICK_EIGHTH;
-    return (uint64_t)lac_pick_turned_ld(problem) * rows * 2;
+    return lac_turn_bytes(problem, lac_ceil_divide(problem->weight->k_in, LAC_PICK_EIGHTH) * LAC_PICK_EIGHTH);
 }
 
 /* ---- how many inputs vectors keep in a window, and share */
@@ -239,8 +239,7 @@ static bool complete(const lac_problem *problem, lac_pick_shape *s)
     if (s->pairs * lac_pick_loads(s) > MOST_TURN) return false;
     s->token_tiles = lac_ceil_divide(problem->m, s->tokens);
     s->output_tiles = lac_ceil_divide(s->vectors, lac_pick_tile_vectors(s));
-    int64_t turned = lac_ceil_divide(problem->weight->k_in, 64) * (lac_pick_turned_ld(problem) / 64); /* blocks of turn.cu */
-    if (turned > INT32_MAX || s->token_tiles * s->output_tiles >= INT32_MAX / MOST_PARTS) return false;
+    if (!lac_turn_fits(problem) || s->token_tiles * s->output_tiles >= INT32_MAX / MOST_PARTS) return false;
     return share_out(s, lac_cuda_target_of(problem->device)->shared_per_block);
 }
 

@@ -47,9 +47,8 @@ static inline unsigned lac_pick_shared(const lac_pick_shape *s)
 /* The row of a window where input `input` of it stands: the copy engine makes neighbours of equal places in the eighths. */
 static inline int lac_pick_row(int input) { return input % LAC_PICK_EIGHTH * LAC_PICK_CLASSES + input / LAC_PICK_EIGHTH; }
 
-/* X in the workspace, feature-major with rows aligned to 16 bytes, a whole number of eighths: its leading dimension and its bytes.
- * A feature-major X of the caller's that is so itself is read where it is. */
-static inline int64_t lac_pick_turned_ld(const lac_problem *problem) { return (problem->m + 63) / 64 * 64; }
+/* Bytes of X in the workspace (turn.h), a whole number of eighths. A feature-major X of the caller's that is so itself is read where
+ * it is. */
 uint64_t lac_pick_turned_bytes(const lac_problem *problem);
 
 /* Whether vectors with `a` and `b` inputs in a window, `both` of them in either, fit `steps` steps of which `common` are shared. */

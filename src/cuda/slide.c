@@ -5,11 +5,11 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "cuda/kernels/slide_arguments.h"
-#include "cuda/kernels/turn_arguments.h"
 #include "cuda/slide_tile.h"
+#include "cuda/turn.h"
 #include "format/weight.h"
 
-enum { TURN_SIDE = 64, TURN_THREADS = 256, PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
+enum { PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
 enum { PRODUCT, TURN, REDUCE, PROGRAMS }; /* the order of the requests */
 _Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
 
@@ -66,8 +66,7 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
     lac_slide_shape s;
     if (!shape_of(problem, &s, NULL)) return no_shape();
     request_product(&requests[PRODUCT], problem, &s, "lac_slide");
-    lac_cuda_request_begin(&requests[TURN], "turn.cu", "lac_turn");
-    lac_cuda_request_define(&requests[TURN], "LAC_X_TOKEN_MAJOR", problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
+    lac_turn_request(problem, &requests[TURN]);
     *count = REDUCE;
     if (s.parts > 1) request_product(&requests[(*count)++], problem, &s, "lac_slide_reduce");
     return LAC_STATUS_OK;
@@ -90,7 +89,7 @@ size_t lac_cuda_slide_workspace(const lac_problem *problem)
 {
     lac_slide_shape s;
     if (!shape_of(problem, &s, NULL)) return 0;
-    return (size_t)(aligned(lac_slide_turned_bytes(problem)) + partial_bytes(&s)) + ALIGNMENT;
+    return (size_t)(aligned(lac_turn_bytes(problem, problem->weight->k_in)) + partial_bytes(&s)) + ALIGNMENT;
 }
 
 /* ---- preparing */
@@ -165,15 +164,6 @@ static int band_of(const lac_slide_shape *s)
     return (int)(most < 1.0 ? 1 : most < (double)tiles ? (int64_t)most : tiles);
 }
 
-static lac_status turn_x(const lac_problem *problem, const slide_state *state, void *stream, lac_gpu_call *gpu_call, void *to)
-{
-    lac_turn_args turn = {to, lac_slide_turned_ld(problem)};
-    int64_t across = (problem->weight->k_in + TURN_SIDE - 1) / TURN_SIDE, down = turn.ld / TURN_SIDE;
-    lac_cuda_launch launch = {
-        .function = state->program[TURN], .grid = {(unsigned)(across * down), 1, 1}, .block = TURN_THREADS};
-    return lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){gpu_call, &turn});
-}
-
 lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
 {
     const slide_state *state = opaque;
@@ -189,7 +179,7 @@ lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque
                            .index = (const unsigned *)(uintptr_t)state->index,
                            .first = (const int *)(uintptr_t)state->first,
                            .output = (const int *)(uintptr_t)state->output,
-                           .partial = (float *)(void *)(workspace + aligned(lac_slide_turned_bytes(problem))),
+                           .partial = (float *)(void *)(workspace + aligned(lac_turn_bytes(problem, problem->weight->k_in))),
                            .output_tiles = (int)s->output_tiles,
                            .token_tiles = (int)s->token_tiles,
                            .band = band_of(s),
@@ -206,11 +196,11 @@ lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque
                             .dtype = problem->options.x_dtype,
                             .columns = problem->m,
                             .rows = problem->weight->k_in,
-                            .ld = as_is ? gpu_call.ldx : lac_slide_turned_ld(problem),
+                            .ld = as_is ? gpu_call.ldx : lac_turn_ld(problem),
                             .across = 64,
                             .down = LAC_SLIDE_CHUNK};
     status = lac_cuda_tensor_map_make(problem->device, &boxes, &map);
-    if (!status && !as_is) status = turn_x(problem, state, call->stream, &gpu_call, (void *)workspace);
+    if (!status && !as_is) status = lac_turn_x(problem, state->program[TURN], &gpu_call, (void *)workspace, call->stream);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
     if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
     return status;

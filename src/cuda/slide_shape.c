@@ -6,6 +6,7 @@
 
 #include "core/arithmetic.h"
 #include "core/dtype.h"
+#include "cuda/turn.h"
 #include "format/weight.h"
 
 enum { MOST_RING = 64, MOST_PARTS = 8, LEAST_HEIGHT = 5, STATIC_BYTES = 2048, LEAST_AHEAD = 3, MOST_AHEAD = 8 };
@@ -25,11 +26,6 @@ static int64_t inputs_of(const lac_weight *w)
     const lac_geometry *g = &w->geometry;
     int64_t most = g->selected * g->unit_k;
     return most < g->k ? most : g->k;
-}
-
-uint64_t lac_slide_turned_bytes(const lac_problem *problem)
-{
-    return (uint64_t)lac_slide_turned_ld(problem) * (uint64_t)problem->weight->k_in * 2;
 }
 
 /* How much longer the gathered reads take for rows that meet in a bank: what a simulation of slide_tile.c gave for windows of
@@ -53,7 +49,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_slide_shape *s)
     double y_bytes = (double)problem->m * (double)problem->weight->n_out * (double)lac_dtype_size(o->y_dtype);
     double partial = s->parts > 1 ? vectors * s->width * (double)s->token_tiles * s->tokens * s->parts * 4.0 : 0.0;
     bool turns = o->x_layout == LAC_LAYOUT_TOKEN_MAJOR || problem->m % 8;
-    double turned = turns ? 2.0 * (double)lac_slide_turned_bytes(problem) : 0.0;
+    double turned = turns ? 2.0 * (double)lac_turn_bytes(problem, problem->weight->k_in) : 0.0;
     double waves = ceil(tiles * s->parts / rates->multiprocessors);
     lac_gpu_work work = {.memory_bytes = x_bytes + w_bytes + y_bytes * (o->has_residual ? 2 : 1) + 2 * partial,
                          .l2_bytes = COPY_ENGINE * x_copies + w_copies,
@@ -95,8 +91,7 @@ static bool complete(const lac_problem *problem, lac_slide_shape *s)
     int64_t steps =
         lac_ceil_divide(inputs_of(problem->weight), LAC_SLIDE_SLOTS) + (2 * (s->chunks / s->horizon) + 4 * s->parts) * s->batch;
     s->most_steps = s->output_tiles * LAC_SLIDE_WARPS * steps;
-    int64_t turned = lac_ceil_divide(problem->weight->k_in, 64) * (lac_slide_turned_ld(problem) / 64); /* blocks of turn.cu */
-    return turned <= INT32_MAX && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
+    return lac_turn_fits(problem) && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * LAC_SLIDE_WARPS * s->width < INT32_MAX / MOST_PARTS && s->most_steps < INT32_MAX;
 }
 

@@ -35,11 +35,6 @@ static inline unsigned lac_slide_shared(const lac_slide_shape *s)
 }
 static inline int64_t lac_slide_first_chunk(const lac_slide_shape *s, int part) { return s->chunks * part / s->parts; }
 
-/* X in the workspace, feature-major with rows aligned to 16 bytes: its leading dimension, and its bytes. A feature-major X of the
- * caller's that is aligned itself is read where it is. */
-static inline int64_t lac_slide_turned_ld(const lac_problem *problem) { return (problem->m + 63) / 64 * 64; }
-uint64_t lac_slide_turned_bytes(const lac_problem *problem);
-
 /* The shape that the model likes best; false when the kernel cannot take the problem. */
 bool lac_slide_shape_make(const lac_problem *problem, lac_slide_shape *out, lac_cost *cost);
 
