@@ -1,6 +1,7 @@
 /* kernels.c - the GPU's table of kernels. core/registry.c lists it; a dataflow is a file of its own beside this one, and a
  * line or a few here. */
 #include "cuda/backend.h"
+#include "cuda/choose.h"
 #include "cuda/dense.h"
 #include "cuda/expand.h"
 #include "cuda/expand_few.h"
@@ -108,6 +109,11 @@ const lac_kernel lac_cuda_kernels[] = {
                   HALF_DTYPES, HALF_DTYPES, "windows of X in shared memory, pairs of short vectors pick their inputs, wgmma"),
      .config = &lac_cuda_pick_flow,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_pick)},
+    {.info =
+         INFO("cuda_f16_choose", 0, 1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_SHUFFLED, HALF_DTYPES,
+              HALF_DTYPES, "boxes of token-major X in shared memory, long row groups choose their inputs, wgmma"),
+     .config = &lac_cuda_choose_flow,
+     FUNCTIONS_AND_WORKSPACE(lac_cuda_choose)},
     {.info = INFO("cuda_f16_stream", 0, 1u << LAC_FAMILY_ELEMENT | 1u << LAC_FAMILY_VNM, HALF_DTYPES, HALF_DTYPES,
                   "X and W streamed into shared memory, wgmma.sp on two of four inputs"),
      .config = &lac_cuda_stream_flow.flow,

@@ -6,21 +6,42 @@
 
 enum { THREADS = 256 };
 
-void lac_turn_request(const lac_problem *problem, lac_cuda_request *request)
+static void request(lac_cuda_request *request, bool token_major)
 {
     lac_cuda_request_begin(request, "turn.cu", "lac_turn");
-    lac_cuda_request_define(request, "LAC_X_TOKEN_MAJOR", problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
+    lac_cuda_request_define(request, "LAC_X_TOKEN_MAJOR", token_major);
+}
+
+void lac_turn_request(const lac_problem *problem, lac_cuda_request *out)
+{
+    request(out, problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
+}
+
+void lac_turn_request_rows(lac_cuda_request *out) { request(out, false); }
+
+static lac_status launch(const lac_problem *problem, lac_cu_function program, lac_gpu_call *call, lac_turn_args args,
+                         void *stream)
+{
+    int64_t across = lac_ceil_divide(call->k, LAC_TURN_SIDE), down = args.ld / LAC_TURN_SIDE;
+    if (across * down == 0) return LAC_STATUS_OK; /* X is empty */
+    lac_cuda_launch launch = {.function = program,
+                              .grid = {(unsigned)(across * down), 1, 1},
+                              .block = THREADS,
+                              .early = lac_cuda_target_of(problem->device)->arch >= 90};
+    return lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){call, &args});
 }
 
 lac_status lac_turn_x(const lac_problem *problem, lac_cu_function program, const lac_gpu_call *call, void *to, void *stream)
 {
     lac_gpu_call own = *call;
-    lac_turn_args args = {to, lac_turn_ld(problem)};
-    int64_t across = lac_ceil_divide(problem->weight->k_in, LAC_TURN_SIDE), down = args.ld / LAC_TURN_SIDE;
-    if (across == 0) return LAC_STATUS_OK; /* X has no inputs */
-    lac_cuda_launch launch = {.function = program,
-                              .grid = {(unsigned)(across * down), 1, 1},
-                              .block = THREADS,
-                              .early = lac_cuda_target_of(problem->device)->arch >= 90};
-    return lac_cuda_launch_on(problem->device, &launch, stream, (void *[]){&own, &args});
+    return launch(problem, program, &own, (lac_turn_args){to, lac_turn_ld(problem)}, stream);
+}
+
+/* Token-major rows are to the kernel what feature-major ones are. */
+lac_status lac_turn_rows(const lac_problem *problem, lac_cu_function program, const lac_gpu_call *call, void *to, void *stream)
+{
+    lac_gpu_call own = *call;
+    own.m = call->k;
+    own.k = call->m;
+    return launch(problem, program, &own, (lac_turn_args){to, lac_turn_rows_ld(problem)}, stream);
 }

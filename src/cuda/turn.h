@@ -1,4 +1,5 @@
-/* turn.h - the host side of kernels/turn.cu: X brought into the workspace, feature-major with aligned rows, for kernels that want it so. */
+/* turn.h - the host side of kernels/turn.cu: X brought into the workspace with aligned rows, feature-major whatever it was, or
+ * token-major as it is, for kernels that want it so. */
 #ifndef LAC_CUDA_TURN_H
 #define LAC_CUDA_TURN_H
 
@@ -9,7 +10,7 @@
 
 enum { LAC_TURN_SIDE = 64 }; /* tokens and inputs of a block */
 
-/* Elements of a row of the copy, and its bytes with `rows` rows. */
+/* Feature-major: elements of a row of the copy, and its bytes with `rows` rows. */
 static inline int64_t lac_turn_ld(const lac_problem *problem)
 {
     return lac_ceil_divide(problem->m, LAC_TURN_SIDE) * LAC_TURN_SIDE;
@@ -18,15 +19,26 @@ static inline uint64_t lac_turn_bytes(const lac_problem *problem, int64_t rows)
 {
     return (uint64_t)lac_turn_ld(problem) * (uint64_t)rows * sizeof(uint16_t);
 }
+/* Token-major. */
+static inline int64_t lac_turn_rows_ld(const lac_problem *problem)
+{
+    return lac_ceil_divide(problem->weight->k_in, LAC_TURN_SIDE) * LAC_TURN_SIDE;
+}
+static inline uint64_t lac_turn_rows_bytes(const lac_problem *problem)
+{
+    return (uint64_t)lac_turn_rows_ld(problem) * (uint64_t)problem->m * sizeof(uint16_t);
+}
 /* Whether a launch can have as many blocks as X needs. */
 static inline bool lac_turn_fits(const lac_problem *problem)
 {
-    return lac_ceil_divide(problem->weight->k_in, LAC_TURN_SIDE) * (lac_turn_ld(problem) / LAC_TURN_SIDE) <= INT32_MAX;
+    return lac_turn_rows_ld(problem) / LAC_TURN_SIDE * (lac_turn_ld(problem) / LAC_TURN_SIDE) <= INT32_MAX;
 }
 
 void lac_turn_request(const lac_problem *problem, lac_cuda_request *request);
+void lac_turn_request_rows(lac_cuda_request *request);
 
-/* Starts the copy of the call's X to `to`, which is aligned to 16 bytes and of lac_turn_bytes(problem, k) at least. */
+/* Start the copy of the call's X to `to`, which is aligned to 16 bytes and of as many bytes as these say, k rows of them at least. */
 lac_status lac_turn_x(const lac_problem *problem, lac_cu_function program, const lac_gpu_call *call, void *to, void *stream);
+lac_status lac_turn_rows(const lac_problem *problem, lac_cu_function program, const lac_gpu_call *call, void *to, void *stream);
 
 #endif
