@@ -17,8 +17,9 @@
 #include "format/sample.h"
 
 static const char *const archs[] = {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"};
-static const char *const patterns[] = {"2:4",       "vw32:8:32", "vw32:16:32", "64:2:8",     "shfl64:25%", "bw4x4:2:8", "3:7",
-                                       "vw24:3:10", "8:32",      "128:2:16",   "bw16x4:25%", "vw32:4:32",  "5:13",      "25%"};
+static const char *const patterns[] = {"2:4",        "vw32:8:32", "vw32:16:32", "64:2:8", "shfl64:25%",
+                                       "bw4x4:2:8",  "3:7",       "vw24:3:10",  "8:32",   "128:2:16",
+                                       "bw16x4:25%", "vw32:4:32", "5:13",       "25%",    "vw128:8:32"};
 enum { ARCHS = sizeof archs / sizeof *archs, PATTERNS = sizeof patterns / sizeof *patterns };
 
 typedef struct variant {

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "cuda/backend.h"
+#include "cuda/choose.h"
+#include "cuda/choose_shape.h"
 #include "cuda/expand.h"
 #include "cuda/expand_shape.h"
 #include "cuda/gather.h"
@@ -15,12 +17,12 @@
 /* ---- the grids */
 
 const char *const gpu_tile_kernels[GPU_TILE_KERNELS] = {"cuda_f16_gather", "cuda_f16_gather_sparse", "cuda_f16_stream",
-                                                        "cuda_f16_expand", "cuda_f16_expand_ring"};
-static const char *const patterns[] = {"4:8",        "8:16",       "16:32",      "4:16",        "8:32",        "3:7",
-                                       "5:8",        "2:4",        "2:8",        "vw16:8:32",   "vw32:16:32",  "vw32:4:32",
-                                       "vw64:16:32", "vw64:3:32",  "vw128:8:32", "vw256:8:32",  "64:2:8",      "128:2:8",
-                                       "256:2:16",   "64:2:32",    "64:4:8",     "bw16x16:1:4", "bw32x32:1:2", "bw64x64:1:4",
-                                       "shfl32:25%", "shfl64:25%", "shfl128:50%"};
+                                                        "cuda_f16_expand", "cuda_f16_expand_ring",   "cuda_f16_choose"};
+static const char *const patterns[] = {"4:8",        "8:16",       "16:32",       "4:16",        "8:32",        "3:7",
+                                       "5:8",        "2:4",        "2:8",         "vw16:8:32",   "vw32:16:32",  "vw32:4:32",
+                                       "vw64:16:32", "vw64:3:32",  "vw128:8:32",  "vw256:8:32",  "64:2:8",      "128:2:8",
+                                       "256:2:16",   "64:2:32",    "64:4:8",      "bw16x16:1:4", "bw32x32:1:2", "bw64x64:1:4",
+                                       "shfl32:25%", "shfl64:25%", "shfl128:50%", "vw80:25%"};
 
 typedef struct grid {
     const int64_t *tokens;
@@ -99,7 +101,7 @@ typedef enum length { LENGTH_ONE, LENGTH_FITS, LENGTH_GOES_ROUND } length;
 typedef struct walk {
     double tiles; /* of a block, in the mean of all                             */
     length length;
-    bool other; /* gathered X is turned round first; several teams have a ring */
+    bool other; /* gathered X is turned round first; several teams have a ring; chosen tokens are eights */
 } walk;
 
 static length length_of(double stages, int room)
@@ -137,9 +139,24 @@ static walk walk_expanding(const lac_problem *problem)
     return (walk){.tiles = items / (double)clusters, .length = length_of((double)s.steps / s.parts, s.stages)};
 }
 
+static walk walk_choosing(const lac_problem *problem)
+{
+    lac_choose_shape s;
+    lac_cost cost;
+    assert_true(lac_choose_shape_make(problem, &s, &cost));
+    int64_t clusters = lac_cuda_target_of(problem->device)->multiprocessors / LAC_CHOOSE_BLOCKS;
+    return (walk){.tiles = (double)(s.quads * s.token_tiles) / (double)clusters,
+                  .length = length_of(s.usual_stages, s.stages),
+                  .other = problem->m % 8 == 0};
+}
+
+static bool chooses(const lac_problem *problem) { return problem->kernel->execute == lac_cuda_choose_execute; }
 static bool expands(const lac_problem *problem) { return problem->kernel->execute == lac_cuda_expand_execute; }
 
-static walk walk_of(const lac_problem *problem) { return expands(problem) ? walk_expanding(problem) : walk_gathering(problem); }
+static walk walk_of(const lac_problem *problem)
+{
+    return chooses(problem) ? walk_choosing(problem) : expands(problem) ? walk_expanding(problem) : walk_gathering(problem);
+}
 
 double gpu_tiles_a_block(const lac_problem *problem) { return walk_of(problem).tiles; }
 

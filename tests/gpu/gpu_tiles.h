@@ -28,7 +28,7 @@ typedef struct gpu_tiles {
 } gpu_tiles;
 
 /* The kernels whose tiles are constants of tile.cuh. */
-enum { GPU_TILE_KERNELS = 5 };
+enum { GPU_TILE_KERNELS = 6 };
 extern const char *const gpu_tile_kernels[GPU_TILE_KERNELS];
 
 /* For all of them, f16; `target` may be one without a GPU. */
