@@ -18,8 +18,10 @@ enum {
 static const double EFFICIENCY = 0.96, MMA_SHARE = 0.9;
 /* Turns that a load of 32 elements takes in the mean, over the banks that it meets. */
 static const double TURNS = 1.2;
+/* A stage takes so long at least: its two steps wait for their inputs, then for the products of the step before. */
+static const double STAGE_SECONDS = 0.6e-6;
 /* A tile's beginning and end that nothing hides, and the first stage of all. */
-static const double TILE_SECONDS = 1.0e-6, FILL_SECONDS = 1.5e-6;
+static const double TILE_SECONDS = 2.2e-6, FILL_SECONDS = 1.5e-6;
 
 /* Bytes that a stage of a block moves through shared memory's port: X and W that come, W that each product of 64 tokens reads again, and
  * the loads of X, of which each takes a turn of 128 bytes or more. */
@@ -48,6 +50,7 @@ static lac_cost cost_of(const lac_problem *problem, const lac_choose_shape *s)
         .blocks = tiles,
         .blocks_at_once = at_once,
         .fill_seconds = waves * TILE_SECONDS + FILL_SECONDS + lac_cuda_scatter_seconds(problem),
+        .chain_seconds = waves * s->usual_stages * STAGE_SECONDS,
         .efficiency = EFFICIENCY,
         .launches = 1,
         .early = 1};
