@@ -277,9 +277,34 @@ static void other_problems_are_left(void **state)
     lac_device_close(target);
 }
 
+/* What was counted stays with the weight, and is what was counted. */
+static void counts_stay_with_the_weight(void **state)
+{
+    (void)state;
+    lac_device *target;
+    lac_pattern p;
+    lac_weight *w = NULL;
+    lac_choose_shape first, again;
+    lac_cost cost;
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    ASSERT_OK(lac_pattern_parse("vw128:25%", &p));
+    ASSERT_OK(lac_weight_sample(&p, 1024, 1000, LAC_DTYPE_F16, &w));
+    lac_problem problem = problem_of(target, w, 512);
+    assert_int_equal(lac_weight_known(w, LAC_FACT_CHOOSE_ONE), -1);
+    assert_true(lac_choose_shape_make(&problem, &first, &cost));
+    double counted = lac_choose_count_stages(w, &first);
+    assert_true(counted > first.usual_stages - 0.1 && counted < first.usual_stages + 0.1);
+    assert_true(lac_weight_known(w, LAC_FACT_CHOOSE_ONE) > lac_weight_known(w, LAC_FACT_CHOOSE_TWO));
+    assert_true(lac_choose_shape_make(&problem, &again, &cost));
+    assert_true(again.usual_stages == first.usual_stages && again.boxes == first.boxes);
+    lac_weight_free(w);
+    lac_device_close(target);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(stages_hold_the_weight), cmocka_unit_test(inputs_seldom_meet_in_a_bank),
-                                       cmocka_unit_test(other_problems_are_left)};
+                                       cmocka_unit_test(other_problems_are_left),
+                                       cmocka_unit_test(counts_stay_with_the_weight)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,6 +57,21 @@ static lac_cost cost_of(const lac_problem *problem, const lac_choose_shape *s)
     return lac_model_gpu_cost(rates, &work);
 }
 
+/* Stages of a quad in the mean; below 0 without memory. */
+static double stages_of(const lac_weight *w, const lac_choose_shape *s)
+{
+    enum { PARTS = 16 };
+    lac_weight_fact fact = s->boxes == 1 ? LAC_FACT_CHOOSE_ONE : LAC_FACT_CHOOSE_TWO;
+    int known = lac_weight_known(w, fact);
+    if (known < 0) {
+        double counted = lac_choose_count_stages(w, s);
+        if (counted < 0.0 || counted > INT32_MAX / (2 * PARTS)) return -1.0;
+        known = (int)lrint(counted * PARTS);
+        lac_weight_note(w, fact, known);
+    }
+    return (double)known / PARTS;
+}
+
 static bool complete(const lac_problem *problem, lac_choose_shape *s)
 {
     const lac_geometry *g = &problem->weight->geometry;
@@ -69,7 +84,7 @@ static bool complete(const lac_problem *problem, lac_choose_shape *s)
     if (s->stages < 2 || s->quads * s->token_tiles >= INT32_MAX / LAC_CHOOSE_BLOCKS ||
         s->vectors >= INT32_MAX / LAC_CHOOSE_OUTPUTS - LAC_CHOOSE_VECTORS)
         return false;
-    s->usual_stages = lac_choose_count_stages(problem->weight, s);
+    s->usual_stages = stages_of(problem->weight, s);
     return s->usual_stages >= 0.0 && s->usual_stages * (double)s->quads < INT32_MAX / LAC_CHOOSE_MOST_BOXES;
 }
 

@@ -11,6 +11,8 @@
 typedef enum lac_weight_fact {
     LAC_FACT_PICK_MOST,   /* pick_shape.c: inputs of the fullest window */
     LAC_FACT_PICK_COMMON, /* and the most shared steps with which every pair of vectors fits */
+    LAC_FACT_CHOOSE_ONE,  /* choose_shape.c: stages of a quad with one box each, in sixteenths */
+    LAC_FACT_CHOOSE_TWO,  /* the same with two */
     LAC_FACT_COUNT
 } lac_weight_fact;
 
