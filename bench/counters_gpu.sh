@@ -88,6 +88,7 @@ count cuda_spmv_select 16,8192,8192 8:32 f16 token default
 count cuda_spmv_gather 1,8192,8192 8:32 f16 token default
 for pattern in vw32:16:32 vw32:8:32 vw32:4:32; do count cuda_f16_pick $large $pattern f16 feature default; done
 count cuda_f32_strict $large vw32:8:32 f32 feature strict
+count cuda_f16_choose 4096,1024,4096 vw128:8:32 f16 token default
 count cuda_f16_stream 64,8192,8192 64:2:8 f16 token default
 for pattern in vw128:16:32 vw128:4:32; do count cuda_f16_gather $large $pattern f16 feature default; done
 for pattern in 128:2:8 256:2:16 vw32:16:32 vw32:8:32 vw32:4:32; do count cuda_f16_gather_sparse $large $pattern f16 feature default; done

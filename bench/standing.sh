@@ -16,7 +16,7 @@ if [ "$action" = bench-gpu ]; then
     stored=$folder/bench-gpu-stored.csv
     rm -f "$out"
     awk 'FNR > 1 || NR == 1' "$here"/results/h200_fp32.csv "$here"/results/h200_f16.csv "$here"/results/h200_venom.csv \
-        "$here"/results/h200_shflbw.csv >"$stored"
+        "$here"/results/h200_shflbw.csv "$here"/results/h200_choose.csv >"$stored"
     run() {
         "$lacuna" bench "$@" --device cuda:0 --extended --quick-check --min-time 0.01 --csv "$out" --resume
     }
@@ -25,6 +25,7 @@ if [ "$action" = bench-gpu ]; then
     run $large --pattern vw32:8:32 --layout feature --precision tf32
     run $large --pattern 2:4,vw128:8:32,vw64:8:32,vw32:8:32,128:2:8,64:2:8,bw64x64:1:4 --dtype f16 --layout feature
     run $large --pattern 2:4,vw128:8:32 --dtype f16 --layout token
+    run 4096,1024,4096 --pattern vw128:8:32 --dtype f16 --layout token
     run 4096,768,768 --pattern 128:2:8,64:2:20 --dtype f16 --layout feature
     run 1024,1024,1024 --pattern shfl64:25%,shfl32:25% --dtype f16 --layout feature
     run 1,8192,8192 16,8192,8192 64,8192,8192 --pattern 2:4,8:32 --dtype f16

@@ -94,7 +94,8 @@ bool lac_choose_shape_make(const lac_problem *problem, lac_choose_shape *out, la
     const lac_plan_options *o = &problem->options;
     lac_family family = w->pattern.family;
     if (o->x_layout != LAC_LAYOUT_TOKEN_MAJOR || o->y_layout != LAC_LAYOUT_TOKEN_MAJOR || problem->m == 0 ||
-        w->geometry.n == 0 || w->k_in == 0 || w->k_in > INT32_MAX - LAC_CHOOSE_BOX || w->geometry.unit_n < LEAST_HEIGHT)
+        w->geometry.n == 0 || w->k_in == 0 || w->k_in > INT32_MAX - LAC_CHOOSE_BOX ||
+        problem->m > INT32_MAX - LAC_CHOOSE_TOKENS || !lac_turn_fits(problem) || w->geometry.unit_n < LEAST_HEIGHT)
         return false;
     if (family != LAC_FAMILY_VECTOR && family != LAC_FAMILY_BLOCK && family != LAC_FAMILY_SHUFFLED) return false;
     bool found = false;

@@ -1,5 +1,5 @@
 /* gather_copy.cuh - copies of 16 bytes into shared memory that report to a barrier, what makes them seen by the tensor cores,
- * and 8x8 matrices turned round between lanes. sm_90a. Used by tile.cuh, slide.cu and pick.cu. */
+ * and 8x8 matrices turned round between lanes. sm_90a. Used by tile.cuh, slide.cu, pick.cu and choose.cu. */
 #ifndef LAC_CUDA_KERNELS_GATHER_COPY_CUH
 #define LAC_CUDA_KERNELS_GATHER_COPY_CUH
 

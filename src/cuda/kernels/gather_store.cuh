@@ -1,5 +1,6 @@
 /* gather_store.cuh - a tile's way to Y by the tensor copy engine: each warpgroup puts 64 outputs x 64 tokens at a time into
- * shared memory and goes on while the engine stores them. sm_90a. Included by tile_product.cuh where LAC_STORES_Y is set.
+ * shared memory and goes on while the engine stores them. sm_90a. Included by tile_product.cuh where LAC_STORES_Y is set;
+ * choose.cu takes its stores of matrices alone.
  *
  * Preconditions: Y is of 16-bit elements, it and its rows are aligned to 16 bytes, and 64 outputs of a tile are neighbours in Y
  * unless they lie beyond its last one. What lies outside Y is not stored, but for the rest of 16 bytes in which a row ends: rows have a

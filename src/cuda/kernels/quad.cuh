@@ -1,5 +1,5 @@
-/* quad.cuh - sums that lie in registers as fragments, put together for stores of 16 bytes. sm_90a. Used by slide.cu, pick.cu and
- * tile_write.cuh. */
+/* quad.cuh - sums that lie in registers as fragments, put together for stores of 16 bytes. sm_90a. Used by slide.cu, pick.cu, choose.cu
+ * and tile_write.cuh. */
 #ifndef LAC_CUDA_KERNELS_QUAD_CUH
 #define LAC_CUDA_KERNELS_QUAD_CUH
 

@@ -1,5 +1,5 @@
 /* tensor_copy.cuh - boxes of a matrix into shared memory and out of it by the tensor copy engine (sm_90 and later). Used by stream_x.cuh,
- * slide.cu, pick.cu, expand.cu and gather_store.cuh. */
+ * slide.cu, pick.cu, choose.cu, expand.cu and gather_store.cuh. */
 #ifndef LAC_CUDA_KERNELS_TENSOR_COPY_CUH
 #define LAC_CUDA_KERNELS_TENSOR_COPY_CUH
 

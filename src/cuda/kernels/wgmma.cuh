@@ -1,5 +1,5 @@
 /* wgmma.cuh - the warpgroup matrix product of sm_90a, by name: D[64][N] (+)= A[64][16] * B[16][N], A in registers, B in shared
- * memory as K-major core matrices of 8 outputs x 16 bytes without swizzle, D in fp32. Used by window.cu, pick.cu,
+ * memory as K-major core matrices of 8 outputs x 16 bytes without swizzle, D in fp32. Used by window.cu, pick.cu, choose.cu,
  * expand_few.cu and, its fences, tile.cuh. */
 #ifndef LAC_CUDA_KERNELS_WGMMA_CUH
 #define LAC_CUDA_KERNELS_WGMMA_CUH
