@@ -316,6 +316,26 @@ static inline test_case make_case_of(case_rng *rng, uint64_t seed, int permuted,
     return t;
 }
 
+/* A weight in 16 bits of small numbers where `keep` has them, and these numbers, for the caller to free: of case `number`, which is bf16 or
+ * fp16, eighths or negative halves. */
+static inline lac_weight *case_weight(case_rng *rng, const lac_pattern *p, int64_t n, int64_t k, int number,
+                                      const uint8_t *keep, float **dense)
+{
+    lac_mask *mask = NULL;
+    lac_weight *weight = NULL;
+    float *values = malloc((size_t)(n * k) * sizeof *values);
+    assert_non_null(values);
+    for (int64_t i = 0; i < n * k; i++)
+        values[i] = keep[i] ? (float)(1 + case_below(rng, 250)) / (number % 2 ? 8.0f : -2.0f) : 0.0f;
+    lac_matrix matrix = {.data = values, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
+    lac_compress_options options = {.size = sizeof options, .dtype = number % 3 ? LAC_DTYPE_F16 : LAC_DTYPE_BF16};
+    ASSERT_OK(lac_mask_from_matrix(&matrix, p, &mask));
+    ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &weight));
+    lac_mask_free(mask);
+    *dense = values;
+    return weight;
+}
+
 /* The same with a random pattern and shape. */
 static inline test_case make_case(case_rng *rng, uint64_t seed, int permuted)
 {

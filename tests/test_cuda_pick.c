@@ -122,22 +122,12 @@ static void chunks_hold_the_weight(void **state)
         if (p.family == LAC_FAMILY_SHUFFLED) p.family = LAC_FAMILY_VECTOR;
         int64_t n = 1 + case_below(&rng, 200), k = 1 + case_below(&rng, i % 10 ? 300 : 2000);
         uint8_t *keep = malloc((size_t)(n * k));
-        float *dense = malloc((size_t)(n * k) * sizeof *dense);
-        assert_true(keep && dense);
+        float *dense;
+        assert_non_null(keep);
         case_keep(&rng, &p, n, k, i % 4 > 0, keep);
-        for (int64_t j = 0; j < n * k; j++) {
-            dense[j] = keep[j] ? (float)(1 + case_below(&rng, 250)) / (i % 2 ? 8.0f : -2.0f) : 0.0f;
-        }
-        lac_dtype dtype = i % 3 ? LAC_DTYPE_F16 : LAC_DTYPE_BF16;
-        lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
-        lac_compress_options options = {.size = sizeof options, .dtype = dtype};
-        lac_mask *mask = NULL;
-        lac_weight *w = NULL;
-        ASSERT_OK(lac_mask_from_matrix(&matrix, &p, &mask));
-        ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
+        lac_weight *w = case_weight(&rng, &p, n, k, i, keep, &dense);
         check_case(target, w, dense, 1 + case_below(&rng, 600), reached);
         lac_weight_free(w);
-        lac_mask_free(mask);
         free(keep);
         free(dense);
     }

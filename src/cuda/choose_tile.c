@@ -13,6 +13,7 @@
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "core/status.h"
+#include "cuda/vector_rows.h"
 #include "format/row.h"
 
 enum {
@@ -66,19 +67,9 @@ static uint64_t lay_out_scratch(const lac_weight *w, char *block, tile_scratch *
 
 /* ---- vectors */
 
-typedef struct vector_rows {
-    int64_t group, first; /* its row group, and its first stored row */
-    int count;
-} vector_rows;
-
-static vector_rows rows_of(const lac_geometry *g, const lac_choose_shape *s, int64_t vector)
+static lac_vector_rows rows_of(const lac_geometry *g, const lac_choose_shape *s, int64_t vector)
 {
-    vector_rows rows = {.group = vector / s->pieces};
-    if (vector >= s->vectors) return rows;
-    int64_t begin = vector % s->pieces * LAC_CHOOSE_OUTPUTS, left = lac_geometry_rows(g, rows.group) - begin;
-    rows.first = rows.group * g->unit_n + begin;
-    rows.count = left < 0 ? 0 : left < LAC_CHOOSE_OUTPUTS ? (int)left : LAC_CHOOSE_OUTPUTS;
-    return rows;
+    return lac_vector_rows_of(g, (lac_vector_cut){s->vectors, s->pieces, LAC_CHOOSE_OUTPUTS}, vector);
 }
 
 /* Marks what the vectors of a quad read. */
@@ -89,7 +80,7 @@ static void mark_quad(const tile_job *job, const tile_scratch *t, int64_t quad)
     const uint32_t *col_perm = w->part[LAC_PART_COL_PERM].data;
     memset(t->reads, 0, (size_t)w->k_in);
     for (int v = 0; v < VECTORS; ++v) {
-        vector_rows rows = rows_of(g, job->shape, quad * VECTORS + v);
+        lac_vector_rows rows = rows_of(g, job->shape, quad * VECTORS + v);
         int64_t units = rows.count ? lac_weight_units(w, rows.group, t->units) : 0;
         for (int64_t i = 0; i < units; ++i)
             for (int64_t j = 0; j < lac_geometry_inputs(g, t->units[i]); ++j) {
@@ -291,7 +282,7 @@ static void put_vector(const tile_job *job, const tile_scratch *t, int64_t quad,
 {
     const lac_weight *w = job->weight;
     const uint32_t *row_perm = w->part[LAC_PART_ROW_PERM].data;
-    vector_rows rows = rows_of(&w->geometry, job->shape, quad * VECTORS + v);
+    lac_vector_rows rows = rows_of(&w->geometry, job->shape, quad * VECTORS + v);
     int32_t *output = job->out->output + (quad * VECTORS + v) * LAC_CHOOSE_OUTPUTS;
     uint8_t *images = job->out->images + ((int64_t)job->out->range[quad] * 2 + v / 2) * LAC_CHOOSE_IMAGE_BYTES;
     for (int r = 0; r < LAC_CHOOSE_OUTPUTS; ++r) {

@@ -12,6 +12,7 @@
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "core/status.h"
+#include "cuda/vector_rows.h"
 #include "format/row.h"
 
 enum { CLASSES = LAC_PICK_CLASSES, EIGHTH = LAC_PICK_EIGHTH, SLOTS = LAC_PICK_SLOTS, WINDOW = LAC_PICK_WINDOW };
@@ -173,19 +174,9 @@ static void deal_window(const dealing *d)
 
 /* ---- vectors */
 
-typedef struct vector_rows {
-    int64_t group, first; /* its row group, and its first stored row */
-    int count;
-} vector_rows;
-
-static vector_rows rows_of(const lac_geometry *g, const lac_pick_shape *s, int64_t vector)
+static lac_vector_rows rows_of(const lac_geometry *g, const lac_pick_shape *s, int64_t vector)
 {
-    vector_rows rows = {.group = vector / s->pieces};
-    if (vector >= s->vectors) return rows;
-    int64_t begin = vector % s->pieces * s->rows, left = lac_geometry_rows(g, rows.group) - begin;
-    rows.first = rows.group * g->unit_n + begin;
-    rows.count = left < 0 ? 0 : left < s->rows ? (int)left : s->rows;
-    return rows;
+    return lac_vector_rows_of(g, (lac_vector_cut){s->vectors, s->pieces, s->rows}, vector);
 }
 
 /* Marks the columns of X that a row group reads, as vector `e` of the pair. */
@@ -221,7 +212,7 @@ static void put_vector(const tile_job *job, tile_scratch *t, int64_t vector, int
     const lac_weight *w = job->weight;
     const lac_pick_shape *s = job->shape;
     const uint32_t *row_perm = w->part[LAC_PART_ROW_PERM].data;
-    vector_rows rows = rows_of(&w->geometry, s, vector);
+    lac_vector_rows rows = rows_of(&w->geometry, s, vector);
     for (int r = 0; r < s->width; ++r) {
         int32_t *output = &job->out->output[vector * s->width + r];
         *output = -1;
@@ -246,7 +237,7 @@ static void tile_pair(void *state, int thread, int64_t number)
     lay_out_scratch(job->weight, s, job->scratch + (uint64_t)thread * job->scratch_bytes, &t);
     memset(t.reads, 0, (size_t)(s->windows * WINDOW));
     for (int e = 0; e < 2; ++e) {
-        vector_rows rows = rows_of(&job->weight->geometry, s, 2 * number + e);
+        lac_vector_rows rows = rows_of(&job->weight->geometry, s, 2 * number + e);
         if (rows.count) mark_inputs(job->weight, rows.group, e, &t);
     }
     for (int64_t window = 0; window < s->windows; ++window) {

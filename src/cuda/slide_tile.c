@@ -11,6 +11,7 @@
 #include "core/memory.h"
 #include "core/parallel.h"
 #include "core/status.h"
+#include "cuda/vector_rows.h"
 #include "format/row.h"
 
 enum { RESIDUES = LAC_SLIDE_RESIDUES, SLOTS = LAC_SLIDE_SLOTS, CHUNK = LAC_SLIDE_CHUNK };
@@ -205,19 +206,9 @@ static uint64_t lay_out_scratch(const lac_weight *w, const lac_slide_shape *s, c
 
 /* ---- vectors */
 
-typedef struct vector_rows {
-    int64_t group, first; /* its row group, and its first stored row */
-    int count;
-} vector_rows;
-
-static vector_rows rows_of(const lac_geometry *g, const lac_slide_shape *s, int64_t vector)
+static lac_vector_rows rows_of(const lac_geometry *g, const lac_slide_shape *s, int64_t vector)
 {
-    vector_rows rows = {.group = vector / s->pieces};
-    if (vector >= s->vectors) return rows;
-    int64_t begin = vector % s->pieces * s->rows, left = lac_geometry_rows(g, rows.group) - begin;
-    rows.first = rows.group * g->unit_n + begin;
-    rows.count = left < 0 ? 0 : left < s->rows ? (int)left : s->rows;
-    return rows;
+    return lac_vector_rows_of(g, (lac_vector_cut){s->vectors, s->pieces, s->rows}, vector);
 }
 
 /* The columns of X that a row group reads, ascending. */
@@ -274,7 +265,7 @@ static void tile_vector(void *state, int thread, int64_t vector)
     const uint32_t *row_perm = w->part[LAC_PART_ROW_PERM].data;
     tile_scratch t;
     lay_out_scratch(w, s, job->scratch + (uint64_t)thread * job->scratch_bytes, &t);
-    vector_rows rows = rows_of(&w->geometry, s, vector);
+    lac_vector_rows rows = rows_of(&w->geometry, s, vector);
     deal_vector(job, &t, vector, rows.count ? list_inputs(w, rows.group, &t) : 0);
     if (!job->fills) return;
     uint8_t *steps = job->out->weight + job->out->first[vector * s->parts] * lac_slide_step_bytes(s);
