@@ -49,17 +49,25 @@ enum { VARIANTS = sizeof variants / sizeof *variants };
 
 static int64_t programs, spilling;
 
-/* Arrays on a thread's stack cost what spills cost. On sm_75 cuda_f16_mma_expand has some; what they cost there nobody has measured.
- * With one token it has some on sm_86 and sm_89 too: there the planner has cuda_spmv_gather, and only its name chooses it. */
+/* Arrays on a thread's stack cost what spills cost. cuda_f16_mma_expand has some on sm_75, and with 1 and 8 tokens on sm_86 and sm_89; what
+ * they cost there nobody has measured. With one token the planner has cuda_spmv_gather, and only its name chooses this one. */
 static bool may_have_a_stack(const lac_compile_report *r)
 {
-    return !strcmp(r->arch, "sm_75") || (r->m == 1 && !strcmp(r->kernel, "cuda_f16_mma_expand"));
+    return !strcmp(r->arch, "sm_75") || (r->m <= 8 && !strcmp(r->kernel, "cuda_f16_mma_expand"));
+}
+
+/* Tiles of cuda_f16_gather of which two are on a multiprocessor have 80 registers, and with a residual and an erf-GELU one of them is
+ * spilled, once a tile, by itself and within cuda_unshuffle (docs/testing.md tells of all that spill). */
+static bool may_spill_a_register(const lac_compile_report *r)
+{
+    return !strcmp(r->entry, "lac_gather") && r->registers == 80 && r->spill_bytes == 4;
 }
 
 static int on_program(void *user, const lac_compile_report *report)
 {
     const variant *v = user;
     programs++;
+    if (may_spill_a_register(report)) return 0;
     bool stacked = report->stack_bytes > 0 && !may_have_a_stack(report);
     if (report->spill_bytes == 0 && !stacked && report->registers > 0) return 0;
     spilling++;

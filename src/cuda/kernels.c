@@ -109,6 +109,11 @@ const lac_kernel lac_cuda_kernels[] = {
                   HALF_DTYPES, HALF_DTYPES, "windows of X in shared memory, pairs of short vectors pick their inputs, wgmma"),
      .config = &lac_cuda_pick_flow,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_pick)},
+    {.info =
+         INFO("cuda_f16_choose", 0, 1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_SHUFFLED, HALF_DTYPES,
+              HALF_DTYPES, "boxes of token-major X in shared memory, long row groups choose their inputs, wgmma"),
+     .config = &lac_cuda_choose_flow,
+     FUNCTIONS_AND_WORKSPACE(lac_cuda_choose)},
     {.info = INFO("cuda_f16_stream", 0, 1u << LAC_FAMILY_ELEMENT | 1u << LAC_FAMILY_VNM, HALF_DTYPES, HALF_DTYPES,
                   "X and W streamed into shared memory, wgmma.sp on two of four inputs"),
      .config = &lac_cuda_stream_flow.flow,
@@ -145,11 +150,6 @@ const lac_kernel lac_cuda_kernels[] = {
      .inner = lac_cuda_unshuffle_inner,
      .workspace_of = lac_cuda_unshuffle_workspace_of,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_unshuffle)},
-    {.info =
-         INFO("cuda_f16_choose", 0, 1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_SHUFFLED, HALF_DTYPES,
-              HALF_DTYPES, "boxes of token-major X in shared memory, long row groups choose their inputs, wgmma"),
-     .config = &lac_cuda_choose_flow,
-     FUNCTIONS_AND_WORKSPACE(lac_cuda_choose)},
     /* The last one: whether its library is there is only asked where it would win. */
     {.info = INFO("cuda_cublaslt_dense", 1, ALL_FAMILIES, ALL_DTYPES, ALL_DTYPES,
                   "W with its zeros, multiplied by the vendor's library, which is opened when it is first needed"),
