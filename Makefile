@@ -18,7 +18,7 @@ export OMP_WAIT_POLICY ?= passive
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store bench-gpu test-gpu test-gpu-sanitize neon support-table h200-table real-weights
+.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store bench-gpu test-gpu test-gpu-sanitize test-emulated neon support-table h200-table real-weights
 
 all:
 	@scripts/setup.sh build
@@ -45,6 +45,15 @@ test-gpu:
 	@$(CONFIGURE)
 	@$(COMPILE) --target test_gpu
 	$(BUILD)/tests/gpu/test_gpu
+
+# The same on a GPU made of the CPU, all rows: EMULATED=sm_75 and others for their kernels. About half an hour on 2 cores.
+EMULATED ?= sm_90
+test-emulated:
+	@scripts/setup.sh test $(BUILD)
+	@$(CONFIGURE)
+	@$(COMPILE)
+	LAC_TEST_GPU_ONLY=$${LAC_TEST_GPU_ONLY:-rows} LAC_TEST_GPU_ROW_SECONDS=600 VIRTUAL_ENV=$(BUILD)/venv \
+		scripts/emulate.sh $(BUILD) $(EMULATED) $(BUILD)/tests/gpu/test_gpu
 
 # A reduced set of them under compute-sanitizer.
 test-gpu-sanitize:
@@ -95,6 +104,7 @@ help:
 	@echo 'make test          build and run every test'
 	@echo 'make test-gpu      the tests that need an NVIDIA GPU; under ten minutes'
 	@echo 'make test-gpu-sanitize  a reduced set of them under compute-sanitizer'
+	@echo 'make test-emulated EMULATED=sm_90  the same without a GPU, on the emulator; half an hour'
 	@echo 'make install       PREFIX=/usr/local, DESTDIR= for packagers'
 	@echo 'make clang         build and test with clang, in build-clang/'
 	@echo 'make sanitize      the tests under ASan + UBSan (make asan) and under TSan (make tsan)'

@@ -1,0 +1,379 @@
+/* engine.c - copies that go on by themselves, and how they tell that they are done: cp.async and its groups, bulk and tensor copies, sums
+ * sent to another block, and mbarriers. Found by parse.c; machine.c calls emu_engine_advance when all threads wait.
+ *
+ * A copy may land at any time after it was started. With EMU_LATE it lands when nobody can go on without it, those that are under way in
+ * any order, and its destination is all ones until then: who reads too early, or starts a copy into what others still read, gets NaNs
+ * (wgmma's operands are compared besides, matrix.c). What a copy reads, it reads when it lands. */
+#include "engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- mbarriers: 64 bits of shared memory that nobody but these instructions reads */
+
+enum { COUNT_BITS = 20, BYTES_BITS = 23 };
+static const uint32_t most_count = (1u << COUNT_BITS) - 1;
+
+typedef struct barrier {
+    uint32_t left, expected, parity;
+    int32_t bytes;
+} barrier;
+
+static barrier read_barrier(const unsigned char *at)
+{
+    uint64_t bits;
+    memcpy(&bits, at, sizeof bits);
+    uint32_t bytes = (uint32_t)(bits >> 2 * COUNT_BITS) & ((1u << BYTES_BITS) - 1);
+    return (barrier){(uint32_t)bits & most_count, (uint32_t)(bits >> COUNT_BITS) & most_count, (uint32_t)(bits >> 63),
+                     (int32_t)bytes - (1 << (BYTES_BITS - 1))};
+}
+
+static void write_barrier(unsigned char *at, barrier b)
+{
+    if (b.left == 0 && b.bytes == 0) b.left = b.expected, b.parity ^= 1;
+    uint64_t bits = (uint64_t)b.left | (uint64_t)b.expected << COUNT_BITS |
+                    (uint64_t)(uint32_t)(b.bytes + (1 << (BYTES_BITS - 1))) << 2 * COUNT_BITS | (uint64_t)b.parity << 63;
+    memcpy(at, &bits, sizeof bits);
+}
+
+static unsigned char *barrier_at(emu_warp *warp, const emu_instruction *in, uint64_t address)
+{
+    if (address % 8)
+        emu_fail(warp, in, -1, "an mbarrier at 0x%llx, which is not aligned to 8 bytes", (unsigned long long)address);
+    return emu_shared(warp, in, address, 8, "asks an mbarrier in");
+}
+
+/* Memory that nobody wrote is all ones, and so are what a copy will land in and stages. */
+static barrier known_barrier(emu_warp *warp, const emu_instruction *in, const unsigned char *at)
+{
+    barrier b = read_barrier(at);
+    if (b.expected == 0 || b.expected == most_count) emu_fail(warp, in, -1, "an mbarrier that was not initialised");
+    return b;
+}
+
+static void arrive_at(emu_warp *warp, const emu_instruction *in, unsigned char *at, uint32_t count, uint32_t expects)
+{
+    barrier b = known_barrier(warp, in, at);
+    if (b.left < count)
+        emu_fail(warp, in, -1, "%u arrive at an mbarrier where %u of %u are to come", count, b.left, b.expected);
+    b.left -= count;
+    b.bytes += (int32_t)expects;
+    write_barrier(at, b);
+}
+
+/* Bytes have landed. The barrier was there when the copy was started. */
+static void complete(emu_warp *warp, const emu_instruction *in, unsigned char *at, uint32_t bytes)
+{
+    barrier b = known_barrier(warp, in, at);
+    b.bytes -= (int32_t)bytes;
+    write_barrier(at, b);
+}
+
+static emu_outcome run_init(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    for (int lane = 0; lane < EMU_LANES; ++lane) {
+        if (!(mask >> lane & 1)) continue;
+        unsigned char *at = barrier_at(warp, in, emu_address(warp, &in->operand[0], lane));
+        uint32_t count = emu_u32(warp, in->operand[1].slot)[lane];
+        if (!count || count >= most_count) emu_fail(warp, in, lane, "an mbarrier for %u arrivals", count);
+        write_barrier(at, (barrier){.left = count, .expected = count});
+    }
+    return EMU_STEP;
+}
+
+/* mbarrier.arrive(.expect_tx): number[0] where the address stands, number[1] whether bytes are announced; slot[0] how many bytes, slot[1]
+ * how many arrive. */
+static emu_outcome run_arrive(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    for (int lane = 0; lane < EMU_LANES; ++lane) {
+        if (!(mask >> lane & 1)) continue;
+        unsigned char *at = barrier_at(warp, in, emu_address(warp, &in->operand[in->number[0]], lane));
+        uint32_t bytes = in->slot[0] == EMU_NONE ? 0 : emu_u32(warp, in->slot[0])[lane];
+        uint32_t count = in->slot[1] == EMU_NONE ? 1 : emu_u32(warp, in->slot[1])[lane];
+        if (in->number[0] && in->operand[0].kind == EMU_REGISTER)
+            emu_u64(warp, in->operand[0].slot)[lane] = read_barrier(at).parity;
+        arrive_at(warp, in, at, count, bytes);
+    }
+    return EMU_STEP;
+}
+
+/* mbarrier.try_wait and test_wait .parity: whether the phase of that parity has ended. The first waits. */
+static emu_outcome run_wait(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    uint32_t ended = 0;
+    for (int lane = 0; lane < EMU_LANES; ++lane) {
+        if (!(mask >> lane & 1)) continue;
+        barrier b = known_barrier(warp, in, barrier_at(warp, in, emu_address(warp, &in->operand[1], lane)));
+        if (b.parity != (emu_u32(warp, in->operand[2].slot)[lane] & 1)) ended |= 1u << lane;
+    }
+    if (!ended && in->number[0]) return EMU_STALL;
+    for (int lane = 0; lane < EMU_LANES; ++lane)
+        if (mask >> lane & 1) emu_u32(warp, in->operand[0].slot)[lane] = ended >> lane & 1;
+    return ended == mask ? EMU_STEP : EMU_YIELD;
+}
+
+/* ---- copies under way */
+
+emu_copies *emu_copies_of(emu_warp *warp)
+{
+    if (!warp->copies) {
+        warp->copies = calloc(1, sizeof *warp->copies);
+        if (!warp->copies) abort();
+        warp->copies->end = &warp->copies->first;
+    }
+    return warp->copies;
+}
+
+static void poison(const emu_warp *warp, unsigned char *at, size_t bytes)
+{
+    if (warp->block->grid->order != EMU_EARLY) memset(at, 0xff, bytes);
+}
+
+#define EIGHT UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX
+static const uint32_t every_group[EMU_LANES] = {EIGHT, EIGHT, EIGHT, EIGHT};
+
+/* Lands what a lane's cp.async brings. */
+static void land_lane(const emu_lane_copy *copy, int lane)
+{
+    if (copy->from[lane])
+        memcpy(copy->to[lane], copy->from[lane], copy->bytes);
+    else
+        memset(copy->to[lane], 0, copy->bytes);
+}
+
+/* Lands a warp's cp.async that `lanes` started in groups before the one that each lane's `before` names, and before `stamp`. */
+static void land_lanes(emu_warp *warp, uint32_t lanes, const uint32_t *before, uint64_t stamp)
+{
+    emu_copies *copies = warp->copies;
+    if (!copies) return;
+    for (emu_lane_copy **at = &copies->first; *at;) {
+        emu_lane_copy *copy = *at;
+        for (int lane = 0; lane < EMU_LANES; ++lane) {
+            if (!(copy->lanes & lanes & 1u << lane) || copy->group[lane] >= before[lane] || copy->stamp >= stamp) continue;
+            land_lane(copy, lane);
+            copy->lanes &= ~(1u << lane);
+        }
+        if (copy->lanes) {
+            at = &copy->next;
+        } else {
+            *at = copy->next;
+            free(copy);
+        }
+    }
+    copies->end = &copies->first;
+    while (*copies->end) copies->end = &(*copies->end)->next;
+}
+
+static void land(emu_pending *copy)
+{
+    emu_warp *warp = copy->warp;
+    if (!copy->owner->running)
+        emu_fail(warp, copy->in, -1, "it lands in block %u of the grid, which has ended", copy->owner->id[0]);
+    if (copy->kind == EMU_ARRIVAL) {
+        land_lanes(warp, copy->lanes, every_group, copy->stamp);
+        for (int lane = 0; lane < EMU_LANES; ++lane)
+            if (copy->lanes >> lane & 1) arrive_at(warp, copy->in, copy->barriers[lane], 1, 0);
+        return;
+    }
+    if (copy->kind == EMU_BOX)
+        emu_box_load(copy);
+    else
+        memcpy(copy->to, copy->kind == EMU_SENT ? copy->data : copy->from, copy->bytes);
+    complete(warp, copy->in, copy->barrier, copy->bytes);
+}
+
+void emu_engine_start(emu_warp *warp, emu_pending copy)
+{
+    emu_grid *grid = warp->block->grid;
+    copy.warp = warp;
+    if (copy.kind != EMU_ARRIVAL) poison(warp, copy.to, copy.bytes);
+    if (grid->order == EMU_EARLY || (grid->order == EMU_RANDOM && emu_random(grid) % 4 == 0)) {
+        land(&copy);
+        return;
+    }
+    emu_pending *kept = malloc(sizeof *kept);
+    if (!kept) abort();
+    *kept = copy;
+    kept->next = grid->engine;
+    grid->engine = kept;
+    grid->engine_count++;
+}
+
+static void land_and_free(emu_grid *grid, emu_pending **at)
+{
+    emu_pending *copy = *at;
+    *at = copy->next;
+    grid->engine_count--;
+    land(copy);
+    free(copy);
+}
+
+bool emu_engine_advance(emu_grid *grid)
+{
+    if (!grid->engine_count) return false;
+    emu_pending **at = &grid->engine;
+    for (uint64_t skip = emu_random(grid) % (uint64_t)grid->engine_count; skip; --skip) at = &(*at)->next;
+    land_and_free(grid, at);
+    return true;
+}
+
+/* ---- what a warp or a cluster leaves behind */
+
+void emu_engine_end_warp(emu_warp *warp)
+{
+    emu_grid *grid = warp->block->grid;
+    for (emu_pending **at = &grid->engine; *at;) {
+        if ((*at)->warp == warp && (*at)->kind == EMU_ARRIVAL)
+            land_and_free(grid, at);
+        else
+            at = &(*at)->next;
+    }
+    land_lanes(warp, ~0u, every_group, UINT64_MAX);
+    emu_stores_end(warp);
+}
+
+void emu_engine_end_cluster(emu_cluster *cluster)
+{
+    emu_grid *grid = cluster->grid;
+    for (emu_pending **at = &grid->engine; *at;) {
+        if ((*at)->warp->block->cluster == cluster)
+            /* Its blocks have ended: nobody reads what it brings, and its memory goes with them. */
+            emu_fail((*at)->warp, (*at)->in, -1, "a copy was under way when the last block of its cluster ended");
+        at = &(*at)->next;
+    }
+}
+
+void emu_engine_free_warp(emu_warp *warp)
+{
+    if (!warp->copies) return;
+    while (warp->copies->first) {
+        emu_lane_copy *next = warp->copies->first->next;
+        free(warp->copies->first);
+        warp->copies->first = next;
+    }
+    emu_stores_free(warp);
+    free(warp->copies);
+    warp->copies = NULL;
+}
+
+void emu_engine_free(emu_grid *grid)
+{
+    while (grid->engine) {
+        emu_pending *next = grid->engine->next;
+        free(grid->engine);
+        grid->engine = next;
+    }
+    grid->engine_count = 0;
+}
+
+/* ---- cp.async */
+
+/* cp.async [to], [from], bytes, and behind it how many of them are read (slot[0]) or whether none is (slot[1]). */
+static emu_outcome run_copy(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    emu_copies *copies = emu_copies_of(warp);
+    emu_lane_copy *copy = calloc(1, sizeof *copy);
+    if (!copy) abort();
+    copy->bytes = (uint32_t)in->operand[2].value;
+    copy->lanes = mask;
+    copy->stamp = copies->stamp++;
+    for (int lane = 0; lane < EMU_LANES; ++lane) {
+        if (!(mask >> lane & 1)) continue;
+        uint64_t to = emu_address(warp, &in->operand[0], lane), from = emu_address(warp, &in->operand[1], lane);
+        bool none = in->slot[1] != EMU_NONE && emu_u32(warp, in->slot[1])[lane];
+        if (in->slot[0] != EMU_NONE && emu_u32(warp, in->slot[0])[lane] == 0) none = true;
+        if (to % copy->bytes || (!none && from % copy->bytes)) {
+            free(copy);
+            emu_fail(warp, in, lane, "0x%llx from 0x%llx, not both aligned", (unsigned long long)to, (unsigned long long)from);
+        }
+        copy->to[lane] = emu_shared(warp, in, to, copy->bytes, "copies to");
+        copy->from[lane] = none ? NULL : emu_global(warp, in, from, copy->bytes, "copies from");
+        copy->group[lane] = copies->committed[lane];
+        poison(warp, copy->to[lane], copy->bytes);
+    }
+    *copies->end = copy;
+    copies->end = &copy->next;
+    if (warp->block->grid->order == EMU_EARLY) land_lanes(warp, mask, every_group, UINT64_MAX);
+    return EMU_STEP;
+}
+
+static emu_outcome run_commit(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    emu_copies *copies = emu_copies_of(warp);
+    uint32_t *counter = in->number[0] ? copies->stores_committed : copies->committed;
+    for (int lane = 0; lane < EMU_LANES; ++lane)
+        if (mask >> lane & 1) counter[lane]++;
+    return EMU_STEP;
+}
+
+/* cp.async.wait_group N: number[0] is N, -1 for wait_all. */
+static emu_outcome run_wait_group(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    emu_copies *copies = emu_copies_of(warp);
+    uint32_t before[EMU_LANES];
+    for (int lane = 0; lane < EMU_LANES; ++lane) {
+        uint32_t done = copies->committed[lane], left = (uint32_t)in->number[0];
+        before[lane] = in->number[0] < 0 ? UINT32_MAX : done > left ? done - left : 0;
+    }
+    land_lanes(warp, mask, before, UINT64_MAX);
+    return EMU_STEP;
+}
+
+/* cp.async.mbarrier.arrive.noinc: each lane arrives when all that it has started before has landed. */
+static emu_outcome run_arrive_behind(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    emu_copies *copies = emu_copies_of(warp);
+    emu_pending arrival = {.kind = EMU_ARRIVAL, .in = in, .lanes = mask, .stamp = copies->stamp, .owner = warp->block};
+    for (int lane = 0; lane < EMU_LANES; ++lane)
+        if (mask >> lane & 1) arrival.barriers[lane] = barrier_at(warp, in, emu_address(warp, &in->operand[0], lane));
+    emu_engine_start(warp, arrival);
+    return EMU_STEP;
+}
+
+/* ---- which instructions */
+
+static bool take_barrier(emu_instruction *in)
+{
+    const char *what = in->part[1];
+    if (!strcmp(what, "init")) return in->run = run_init, in->operands == 2;
+    if (!strcmp(what, "try_wait") || !strcmp(what, "test_wait")) {
+        in->number[0] = !strcmp(what, "try_wait");
+        in->run = run_wait;
+        return emu_has_part(in, "parity") && in->operands >= 3;
+    }
+    if (strcmp(what, "arrive") != 0) return false;
+    in->number[0] = in->operand[0].kind == EMU_ADDRESS ? 0 : 1;
+    bool announces = emu_has_part(in, "expect_tx");
+    uint32_t last = in->operands > in->number[0] + 1 ? in->operand[in->number[0] + 1].slot : EMU_NONE;
+    in->slot[0] = announces ? last : EMU_NONE;
+    in->slot[1] = announces ? EMU_NONE : last;
+    in->run = run_arrive;
+    return true;
+}
+
+static bool take_copy(emu_instruction *in)
+{
+    in->slot[0] = in->slot[1] = EMU_NONE;
+    if (in->parts > 3 && !strcmp(in->part[2], "mbarrier")) return in->run = run_arrive_behind, emu_has_part(in, "noinc");
+    if (!strcmp(in->part[2], "commit_group")) return in->run = run_commit, true;
+    if (!strcmp(in->part[2], "wait_all")) return in->number[0] = -1, in->run = run_wait_group, true;
+    if (!strcmp(in->part[2], "wait_group")) {
+        in->number[0] = (int)in->operand[0].value;
+        return in->run = run_wait_group, true;
+    }
+    if (in->operands < 3 || in->operand[2].kind != EMU_IMMEDIATE) return false;
+    if (in->operands > 3) in->slot[in->operand[3].is_predicate] = in->operand[3].slot;
+    in->run = run_copy;
+    return true;
+}
+
+bool emu_engine_take(const emu_function *function, emu_instruction *in)
+{
+    if (!strcmp(in->part[0], "mbarrier") && in->parts > 1) return take_barrier(in);
+    if (!strcmp(in->part[0], "mapa") || (!strcmp(in->part[0], "st") && emu_has_part(in, "async")))
+        return emu_bulk_take(function, in);
+    if (strcmp(in->part[0], "cp") || in->parts < 3 || strcmp(in->part[1], "async")) return false;
+    if (strcmp(in->part[2], "bulk")) return take_copy(in);
+    if (in->parts > 3 && !strcmp(in->part[3], "commit_group")) return in->number[0] = 1, in->run = run_commit, true;
+    return emu_bulk_take(function, in);
+}

@@ -1,0 +1,518 @@
+/* machine.c - runs a grid: clusters of blocks of warps, one warp at a time until it waits. driver.c calls emu_run_launch.
+ *
+ * Blocks come in one cluster at a time, another one whenever all that are there wait: a kernel whose blocks wait for each other gets
+ * them all, and one whose blocks do not never has more than one cluster in memory. A warp is groups of lanes that stand at the same
+ * instruction; the group that stands first in the program goes first, so lanes that parted meet again where their ways do. */
+#include "emulator.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TURN = 4096, MOST_IDLE_ROUNDS = 200000 };
+
+typedef struct machine {
+    emu_grid grid; /* first: emu_fail finds the machine by it */
+    jmp_buf out;
+    emu_cluster *first, **end;
+    int64_t clusters, admitted;
+} machine;
+
+static emu_order order_wanted(void)
+{
+    const char *wanted = getenv("EMULATOR_ORDER");
+    return !wanted || !strcmp(wanted, "late") ? EMU_LATE : !strcmp(wanted, "early") ? EMU_EARLY : EMU_RANDOM;
+}
+
+uint64_t emu_random(emu_grid *grid)
+{
+    uint64_t z = grid->random += UINT64_C(0x9e3779b97f4a7c15); /* splitmix64 */
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+void emu_fail(emu_warp *warp, const emu_instruction *in, int lane, const char *format, ...)
+{
+    const emu_block *block = warp->block;
+    machine *m = (machine *)block->grid;
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    snprintf(m->grid.why, sizeof m->grid.why, "%s, line %d (%s), block %u,%u,%u, thread %d: %s", m->grid.function->name,
+             in->line, in->opcode, block->id[0], block->id[1], block->id[2], warp->index * EMU_LANES + (lane < 0 ? 0 : lane),
+             text);
+    longjmp(m->out, 1);
+}
+
+/* ---- barriers among threads, and what needs no doing */
+
+static uint32_t threads_wanted(const emu_warp *warp, const emu_instruction *in)
+{
+    return in->slot[1] == EMU_NONE ? (uint32_t)warp->block->running * EMU_LANES : emu_u32(warp, in->slot[1])[0];
+}
+
+static int barrier_number(emu_warp *warp, const emu_instruction *in)
+{
+    uint32_t number = emu_u32(warp, in->slot[0])[0];
+    if (number > 15) emu_fail(warp, in, -1, "barrier %u: there are 16", number);
+    return (int)number;
+}
+
+static void complete_barrier(emu_block *block, int number)
+{
+    block->barrier[number].result = block->barrier[number].any;
+    block->barrier[number].arrived = block->barrier[number].any = 0;
+    block->barrier[number].phase++;
+}
+
+static void arrive(emu_warp *warp, const emu_instruction *in, int number)
+{
+    uint32_t wanted = threads_wanted(warp, in), arrived = warp->block->barrier[number].arrived += EMU_LANES;
+    if (wanted % EMU_LANES) emu_fail(warp, in, -1, "barrier %d for %u threads, which are no whole warps", number, wanted);
+    if (arrived > wanted) emu_fail(warp, in, -1, "barrier %d has %u threads where %u are to come", number, arrived, wanted);
+    if (arrived == wanted) complete_barrier(warp->block, number);
+}
+
+/* bar.sync, bar.arrive and bar.red: slot[0] the barrier, slot[1] how many threads; of bar.red slot[2] the result, slot[3] what is asked. */
+static emu_outcome run_barrier(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    int number = barrier_number(warp, in);
+    bool is_red = in->number[0];
+    if (!warp->barrier_waiting) {
+        warp->barrier_waiting = 1 + number;
+        warp->barrier_phase = warp->block->barrier[number].phase;
+        for (int lane = 0; is_red && lane < EMU_LANES; ++lane)
+            if (mask >> lane & 1 && emu_u32(warp, in->slot[3])[lane] != (uint32_t)in->number[1])
+                warp->block->barrier[number].any = 1;
+        arrive(warp, in, number);
+    }
+    if (warp->block->barrier[number].phase == warp->barrier_phase) return EMU_STALL;
+    warp->barrier_waiting = 0;
+    for (int lane = 0; is_red && lane < EMU_LANES; ++lane)
+        if (mask >> lane & 1) emu_u32(warp, in->slot[2])[lane] = warp->block->barrier[number].result;
+    return EMU_STEP;
+}
+
+static emu_outcome run_barrier_arrive(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    (void)mask;
+    arrive(warp, in, barrier_number(warp, in));
+    return EMU_STEP;
+}
+
+static void complete_cluster(emu_cluster *cluster)
+{
+    uint32_t running = cluster->arrived_and_gone;
+    for (uint32_t i = 0; i < cluster->blocks; ++i) running += (uint32_t)cluster->block[i].running;
+    if (!running || cluster->arrived < running) return;
+    cluster->arrived = cluster->arrived_and_gone = 0;
+    cluster->phase++;
+}
+
+static emu_outcome run_cluster_arrive(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    (void)mask;
+    if (warp->cluster_arrived) emu_fail(warp, in, -1, "the warp has arrived at the cluster's barrier and has not waited");
+    warp->cluster_arrived = true;
+    warp->cluster_phase = warp->block->cluster->phase;
+    warp->block->cluster->arrived++;
+    complete_cluster(warp->block->cluster);
+    return EMU_STEP;
+}
+
+static emu_outcome run_cluster_wait(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    (void)mask;
+    if (!warp->cluster_arrived) emu_fail(warp, in, -1, "the warp waits at the cluster's barrier and has not arrived");
+    if (warp->block->cluster->phase == warp->cluster_phase) return EMU_STALL;
+    warp->cluster_arrived = false;
+    return EMU_STEP;
+}
+
+static emu_outcome run_warp_barrier(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    for (int lane = 0; lane < EMU_LANES; ++lane)
+        if (mask >> lane & 1 && emu_u32(warp, in->slot[0])[lane] & warp->alive & ~mask) return EMU_STALL;
+    return EMU_STEP;
+}
+
+static emu_outcome run_nothing(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    (void)warp, (void)in, (void)mask;
+    return EMU_STEP;
+}
+
+static emu_outcome run_sleep(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    (void)warp, (void)in, (void)mask;
+    return EMU_YIELD;
+}
+
+static bool take_barrier(emu_instruction *in)
+{
+    const char *what = in->parts > 1 ? in->part[1] : "";
+    bool is_red = !strcmp(what, "red");
+    if (!strcmp(what, "warp")) {
+        in->run = run_warp_barrier;
+        in->slot[0] = in->operand[0].slot;
+        return in->operands == 1;
+    }
+    if (is_red && (!emu_has_part(in, "or") || in->operands < 3)) return false;
+    if (!is_red && strcmp(what, "sync") && strcmp(what, "arrive")) return false;
+    const emu_operand *operand = in->operand + is_red;
+    int operands = in->operands - 2 * is_red;
+    if (operands < 1 || operands > 2) return false;
+    in->run = !strcmp(what, "arrive") ? run_barrier_arrive : run_barrier;
+    in->slot[0] = operand[0].slot;
+    in->slot[1] = operands > 1 ? operand[1].slot : EMU_NONE;
+    in->number[0] = is_red;
+    if (is_red) {
+        const emu_operand *asked = &in->operand[in->operands - 1];
+        in->slot[2] = in->operand[0].slot;
+        in->slot[3] = asked->slot;
+        in->number[1] = asked->negated; /* the value that does not count */
+    }
+    return true;
+}
+
+bool emu_machine_take(const emu_function *function, emu_instruction *in)
+{
+    (void)function;
+    static const char *const nothing[] = {"fence", "membar", "griddepcontrol", "setmaxnreg", "prefetch", "prefetchu", "pragma"};
+    const char *name = in->part[0];
+    if (!strcmp(name, "bar")) return take_barrier(in);
+    if (!strcmp(name, "barrier") && in->parts > 2 && !strcmp(in->part[1], "cluster")) {
+        in->run = !strcmp(in->part[2], "arrive") ? run_cluster_arrive : run_cluster_wait;
+        return true;
+    }
+    if (!strcmp(name, "nanosleep")) return in->run = run_sleep, true;
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; ++i)
+        if (!strcmp(name, nothing[i])) return in->run = run_nothing, true;
+    return false;
+}
+
+/* ---- a warp's turn */
+
+static uint32_t guarded(const emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    const uint32_t *value = emu_u32(warp, in->guard);
+    uint32_t holds = 0;
+    for (int lane = 0; lane < EMU_LANES; ++lane)
+        holds |= (value[lane] & 1) << lane; /* lanes that are elsewhere may have anything */
+    return mask & (in->guard_negated ? ~holds : holds);
+}
+
+/* What waits for all that run counts one fewer. */
+static void end_warp(emu_warp *warp)
+{
+    emu_block *block = warp->block;
+    emu_engine_end_warp(warp);
+    emu_matrix_end_warp(warp);
+    block->running--;
+    if (warp->cluster_arrived && warp->cluster_phase == block->cluster->phase) block->cluster->arrived_and_gone++;
+    /* Only a barrier for the whole block waits for those who have gone; with a count of its own it would be short for ever. */
+    if (block->running && block->barrier[0].arrived && block->barrier[0].arrived >= (uint32_t)block->running * EMU_LANES)
+        complete_barrier(block, 0);
+    complete_cluster(block->cluster);
+    if (!block->running) block->cluster->running--;
+}
+
+/* Groups that stand at one place become one, which may go on; the one that stands first becomes group[0]. */
+static void merge_groups(emu_warp *warp)
+{
+    for (int i = 0; i < warp->groups; ++i) {
+        for (int j = i + 1; j < warp->groups;) {
+            if (warp->group[j].at != warp->group[i].at) {
+                ++j;
+                continue;
+            }
+            warp->group[i].mask |= warp->group[j].mask;
+            warp->group[i].stalled = false;
+            warp->group[j] = warp->group[--warp->groups];
+        }
+    }
+}
+
+static emu_group *next_group(emu_warp *warp)
+{
+    emu_group *next = NULL;
+    if (warp->groups > 1) merge_groups(warp);
+    for (int i = 0; i < warp->groups; ++i)
+        if (!warp->group[i].stalled && (!next || warp->group[i].at < next->at)) next = &warp->group[i];
+    return next;
+}
+
+static void branch(emu_warp *warp, emu_group *group, int target, uint32_t taken)
+{
+    if (taken == group->mask) {
+        group->at = target;
+    } else if (taken) {
+        warp->group[warp->groups++] = (emu_group){.mask = taken, .at = target};
+        group->mask &= ~taken;
+        group->at++;
+    } else {
+        group->at++;
+    }
+}
+
+static void end_lanes(emu_warp *warp, emu_group *group, uint32_t ended)
+{
+    warp->alive &= ~ended;
+    group->mask &= ~ended;
+    group->at++;
+    if (!group->mask) *group = warp->group[--warp->groups];
+    if (!warp->alive) end_warp(warp);
+}
+
+/* One instruction of a group. */
+static inline emu_outcome step(emu_warp *warp, emu_group *group, const emu_instruction *code)
+{
+    const emu_instruction *in = &code[group->at];
+    uint32_t mask = in->guard == EMU_NONE ? group->mask : guarded(warp, in, group->mask);
+    if (!in->run) {
+        if (in->operands)
+            branch(warp, group, (int)in->operand[0].value, mask);
+        else if (mask)
+            end_lanes(warp, group, mask);
+        else
+            group->at++;
+        return EMU_STEP;
+    }
+    if (!mask) {
+        group->at++;
+        return EMU_STEP;
+    }
+    if (in->is_aligned && group->mask != warp->alive) return EMU_STALL;
+    emu_outcome outcome = in->run(warp, in, mask);
+    if (outcome != EMU_STALL) group->at++;
+    return outcome;
+}
+
+/* Until all its lanes wait, or for a while. Whether it came forward, by more than looking again at what it waits for. */
+static bool run_turn(emu_warp *warp, int most)
+{
+    const emu_instruction *code = warp->block->grid->function->code;
+    int done = 0;
+    bool stepped = false, yielded = false;
+    for (int i = 0; i < warp->groups; ++i) warp->group[i].stalled = false;
+    while (warp->alive && done < most) {
+        emu_group *group = next_group(warp);
+        if (!group) break;
+        emu_outcome outcome;
+        do {
+            outcome = step(warp, group, code);
+            stepped |= outcome == EMU_STEP;
+            ++done;
+        } while (outcome == EMU_STEP && done < most && warp->groups == 1 && group == warp->group);
+        yielded |= outcome == EMU_YIELD;
+        if (outcome != EMU_STEP) group->stalled = true;
+    }
+    warp->block->grid->instructions += (uint64_t)done;
+    return stepped && !yielded;
+}
+
+/* ---- blocks */
+
+static void fill_lanes(emu_warp *warp, emu_special which, uint32_t value)
+{
+    uint32_t slot = warp->block->grid->function->special[which];
+    for (int lane = 0; slot != EMU_NONE && lane < EMU_LANES; ++lane) emu_u32(warp, slot)[lane] = value;
+}
+
+static void fill_specials(emu_warp *warp)
+{
+    const emu_block *block = warp->block;
+    const emu_grid *grid = block->grid;
+    for (int i = 0; i < 3; ++i) {
+        fill_lanes(warp, EMU_NTID_X + i, grid->block[i]);
+        fill_lanes(warp, EMU_CTAID_X + i, block->id[i]);
+        fill_lanes(warp, EMU_NCTAID_X + i, grid->grid[i]);
+    }
+    fill_lanes(warp, EMU_CLUSTER_RANK, block->rank);
+    fill_lanes(warp, EMU_CLUSTER_SIZE, grid->cluster);
+    fill_lanes(warp, EMU_WARP, (uint32_t)warp->index);
+    for (int lane = 0; lane < EMU_LANES; ++lane) {
+        uint32_t thread = (uint32_t)(warp->index * EMU_LANES + lane);
+        const uint32_t tid[] = {thread % grid->block[0], thread / grid->block[0] % grid->block[1],
+                                thread / grid->block[0] / grid->block[1]};
+        for (int i = 0; i < 3; ++i)
+            if (grid->function->special[EMU_TID_X + i] != EMU_NONE)
+                emu_u32(warp, grid->function->special[EMU_TID_X + i])[lane] = tid[i];
+        if (grid->function->special[EMU_LANE] != EMU_NONE)
+            emu_u32(warp, grid->function->special[EMU_LANE])[lane] = (uint32_t)lane;
+    }
+}
+
+/* Memory that nobody has written is all ones: NaN for every type of float, and no address. */
+static void *poisoned(size_t bytes)
+{
+    void *memory = aligned_alloc(128, (bytes + 128) / 128 * 128);
+    if (!memory) abort();
+    return memset(memory, 0xff, bytes);
+}
+
+static void free_cluster(emu_cluster *cluster)
+{
+    for (uint32_t b = 0; b < cluster->blocks; ++b) {
+        emu_block *block = &cluster->block[b];
+        for (int w = 0; w < block->warps; ++w) {
+            emu_matrix_free(&block->warp[w]);
+            emu_engine_free_warp(&block->warp[w]);
+            free(block->warp[w].registers);
+            free(block->warp[w].local);
+        }
+        free(block->warp);
+        free(block->shared);
+    }
+    free(cluster->block);
+    free(cluster);
+}
+
+static void make_warp(emu_warp *warp, emu_block *block, int index, uint32_t threads)
+{
+    const emu_function *function = block->grid->function;
+    uint32_t left = threads - (uint32_t)index * EMU_LANES;
+    *warp = (emu_warp){.block = block, .index = index, .alive = left >= EMU_LANES ? ~0u : (1u << left) - 1};
+    warp->registers = poisoned((size_t)(function->slots + 1) * EMU_SLOT);
+    warp->local = function->local_bytes ? poisoned((size_t)function->local_bytes * EMU_LANES) : NULL;
+    warp->group[0] = (emu_group){.mask = warp->alive};
+    warp->groups = 1;
+    fill_specials(warp);
+}
+
+static void admit(machine *m)
+{
+    emu_grid *grid = &m->grid;
+    emu_cluster *cluster = calloc(1, sizeof *cluster);
+    uint32_t threads = grid->block[0] * grid->block[1] * grid->block[2], wide = grid->grid[0] / grid->cluster;
+    int64_t number = m->admitted++;
+    cluster->grid = grid;
+    cluster->blocks = grid->cluster;
+    cluster->running = (int)grid->cluster;
+    cluster->block = calloc(grid->cluster, sizeof *cluster->block);
+    for (uint32_t b = 0; b < grid->cluster; ++b) {
+        emu_block *block = &cluster->block[b];
+        *block = (emu_block){.grid = grid, .cluster = cluster, .rank = b};
+        block->id[0] = (uint32_t)(number % wide) * grid->cluster + b;
+        block->id[1] = (uint32_t)(number / wide % grid->grid[1]);
+        block->id[2] = (uint32_t)(number / wide / grid->grid[1]);
+        block->shared = poisoned(grid->shared_bytes + 1);
+        block->warps = block->running = (int)((threads + EMU_LANES - 1) / EMU_LANES);
+        block->warp = calloc((size_t)block->warps, sizeof *block->warp);
+        for (int w = 0; w < block->warps; ++w) make_warp(&block->warp[w], block, w, threads);
+    }
+    *m->end = cluster;
+    m->end = &cluster->next;
+}
+
+static void drop_ended(machine *m)
+{
+    for (emu_cluster **at = &m->first; *at;) {
+        emu_cluster *cluster = *at;
+        if (cluster->running) {
+            at = &cluster->next;
+            continue;
+        }
+        emu_engine_end_cluster(cluster);
+        *at = cluster->next;
+        free_cluster(cluster);
+    }
+    m->end = &m->first;
+    while (*m->end) m->end = &(*m->end)->next;
+}
+
+/* A turn for every warp; whether any of them came forward. */
+static bool run_round(machine *m)
+{
+    bool forward = false;
+    for (emu_cluster *cluster = m->first; cluster; cluster = cluster->next) {
+        for (uint32_t b = 0; b < cluster->blocks; ++b) {
+            emu_block *block = &cluster->block[b];
+            int begin = m->grid.order == EMU_RANDOM ? (int)(emu_random(&m->grid) % (uint64_t)block->warps) : 0;
+            for (int w = 0; w < block->warps; ++w) {
+                emu_warp *warp = &block->warp[(begin + w) % block->warps];
+                int most = m->grid.order == EMU_RANDOM ? 1 + (int)(emu_random(&m->grid) % 512) : TURN;
+                if (warp->alive) forward |= run_turn(warp, most);
+            }
+        }
+    }
+    return forward;
+}
+
+/* Nobody can go on, and nothing is under way: who waits where. */
+static void tell_deadlock(machine *m)
+{
+    emu_grid *grid = &m->grid;
+    int length = snprintf(grid->why, sizeof grid->why, "%s: all threads wait for ever:", grid->function->name), told = 0;
+    for (emu_cluster *cluster = m->first; cluster && told < 12; cluster = cluster->next)
+        for (uint32_t b = 0; b < cluster->blocks && told < 12; ++b)
+            for (int w = 0; w < cluster->block[b].warps && told < 12; ++w) {
+                const emu_warp *warp = &cluster->block[b].warp[w];
+                if (!warp->alive || length >= (int)sizeof grid->why - 80) continue;
+                const emu_instruction *in = &grid->function->code[warp->group[0].at];
+                length +=
+                    snprintf(grid->why + length, sizeof grid->why - (size_t)length, " block %u warp %d%s at line %d (%.24s);",
+                             cluster->block[b].id[0], w, warp->groups > 1 ? " in parts" : "", in->line, in->opcode);
+                told++;
+            }
+}
+
+static void run_all(machine *m)
+{
+    int idle = 0;
+    while (m->first || m->admitted < m->clusters) {
+        if (!m->first) admit(m);
+        if (run_round(m)) {
+            idle = 0;
+            if (m->grid.order == EMU_RANDOM && emu_random(&m->grid) % 2) emu_engine_advance(&m->grid);
+        } else if (emu_engine_advance(&m->grid)) {
+            idle = 0;
+        } else if (m->admitted < m->clusters) {
+            admit(m);
+        } else if (++idle > MOST_IDLE_ROUNDS) {
+            tell_deadlock(m);
+            longjmp(m->out, 1);
+        }
+        drop_ended(m);
+    }
+}
+
+bool emu_run_launch(const emu_launch *launch, char *why, size_t why_size)
+{
+    machine *m = calloc(1, sizeof *m);
+    const emu_function *function = launch->function;
+    const char *seed = getenv("EMULATOR_SEED");
+    emu_grid *grid = &m->grid;
+    grid->function = function;
+    memcpy(grid->grid, launch->grid, sizeof grid->grid);
+    memcpy(grid->block, launch->block, sizeof grid->block);
+    grid->cluster = launch->cluster ? launch->cluster : 1;
+    grid->shared_bytes = function->shared_bytes + launch->dynamic_shared;
+    grid->random = seed ? strtoull(seed, NULL, 10) : 1;
+    grid->params = aligned_alloc(64, (function->param_bytes + 64) / 64 * 64);
+    for (int i = 0; i < function->params; ++i)
+        memcpy(grid->params + function->param_offset[i], launch->params[i], function->param_size[i]);
+    m->end = &m->first;
+    grid->order = order_wanted();
+    m->clusters = (int64_t)(launch->grid[0] / grid->cluster) * launch->grid[1] * launch->grid[2];
+    bool failed = setjmp(m->out);
+    if (!failed) {
+        for (int64_t i = 0; launch->together && i < m->clusters; ++i) admit(m);
+        run_all(m);
+    }
+    if (failed) snprintf(why, why_size, "%s", grid->why);
+    while (m->first) {
+        emu_cluster *next = m->first->next;
+        free_cluster(m->first);
+        m->first = next;
+    }
+    emu_engine_free(grid);
+    free(grid->params);
+    free(m);
+    return !failed;
+}
