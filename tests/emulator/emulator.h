@@ -10,6 +10,7 @@
  *   memory.c    loads, stores and atomics; which addresses are whose
  *   engine.c    mbarriers, and how copies that go on by themselves land; cp.async
  *   bulk.c      bulk and tensor copies, st.async
+ *   observe.c   fences that are missing; how often banks turn
  *   matrix.c    ldmatrix, stmatrix, movmatrix, mma, mma.sp, wgmma, wgmma.sp
  */
 #ifndef LAC_EMULATOR_H
@@ -195,9 +196,15 @@ struct emu_warp {
     emu_copies *copies;     /* NULL: none yet */
     int barrier_waiting;    /* 1 + number of the barrier that it has arrived at and waits for; 0: none */
     uint32_t barrier_phase;
+    uint32_t fenced; /* block->writes when it last executed fence.proxy.async */
     bool cluster_arrived;
     uint32_t cluster_phase;
 };
+
+typedef struct emu_write { /* the last ordinary write to 16 bytes of shared memory; number 0: none, or the copy engine's */
+    uint32_t number;
+    uint16_t warp, rank;
+} emu_write;
 
 struct emu_block {
     struct emu_grid *grid;
@@ -205,6 +212,8 @@ struct emu_block {
     uint32_t rank; /* in the cluster */
     uint32_t id[3];
     unsigned char *shared; /* grid->shared_bytes from EMU_SHARED_FIRST on */
+    emu_write *write;      /* of each 16 bytes */
+    uint32_t writes;       /* so far */
     emu_warp *warp;
     int warps, running; /* of them */
     struct {
@@ -226,6 +235,11 @@ typedef struct emu_cluster {
  * can go on without them, in any order; the default) or random (each as chance has it). */
 typedef enum emu_order { EMU_EARLY, EMU_LATE, EMU_RANDOM } emu_order;
 
+typedef struct emu_counts {
+    uint64_t shared_loads, load_turns, load_turns_least, shared_stores, store_turns, store_turns_least;
+    uint64_t global_bytes, global_sectors, async_bytes, products;
+} emu_counts;
+
 typedef struct emu_grid {
     const emu_function *function;
     unsigned char *params;
@@ -236,6 +250,8 @@ typedef struct emu_grid {
     uint64_t instructions; /* run so far, by warps */
     uint64_t random;       /* state of emu_random */
     emu_order order;
+    bool counting;
+    emu_counts counts;
     char why[1024]; /* the first failure */
 } emu_grid;
 

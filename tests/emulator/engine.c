@@ -133,8 +133,9 @@ static void poison(const emu_warp *warp, unsigned char *at, size_t bytes)
 static const uint32_t every_group[EMU_LANES] = {EIGHT, EIGHT, EIGHT, EIGHT};
 
 /* Lands what a lane's cp.async brings. */
-static void land_lane(const emu_lane_copy *copy, int lane)
+static void land_lane(emu_warp *warp, const emu_lane_copy *copy, int lane)
 {
+    emu_saw_write(warp, warp->block, copy->to[lane], copy->bytes);
     if (copy->from[lane])
         memcpy(copy->to[lane], copy->from[lane], copy->bytes);
     else
@@ -150,7 +151,7 @@ static void land_lanes(emu_warp *warp, uint32_t lanes, const uint32_t *before, u
         emu_lane_copy *copy = *at;
         for (int lane = 0; lane < EMU_LANES; ++lane) {
             if (!(copy->lanes & lanes & 1u << lane) || copy->group[lane] >= before[lane] || copy->stamp >= stamp) continue;
-            land_lane(copy, lane);
+            land_lane(warp, copy, lane);
             copy->lanes &= ~(1u << lane);
         }
         if (copy->lanes) {
@@ -179,6 +180,8 @@ static void land(emu_pending *copy)
         emu_box_load(copy);
     else
         memcpy(copy->to, copy->kind == EMU_SENT ? copy->data : copy->from, copy->bytes);
+    emu_saw_landing(copy->owner, copy->to, copy->bytes);
+    warp->block->grid->counts.async_bytes += copy->bytes;
     complete(warp, copy->in, copy->barrier, copy->bytes);
 }
 
@@ -201,11 +204,11 @@ void emu_engine_start(emu_warp *warp, emu_pending copy)
 
 static void land_and_free(emu_grid *grid, emu_pending **at)
 {
-    emu_pending *copy = *at;
-    *at = copy->next;
+    emu_pending *kept = *at, copy = *kept; /* landing may fail, and nobody would free it */
+    *at = kept->next;
     grid->engine_count--;
-    land(copy);
-    free(copy);
+    free(kept);
+    land(&copy);
 }
 
 bool emu_engine_advance(emu_grid *grid)
@@ -277,22 +280,20 @@ static emu_outcome run_copy(emu_warp *warp, const emu_instruction *in, uint32_t 
     copy->bytes = (uint32_t)in->operand[2].value;
     copy->lanes = mask;
     copy->stamp = copies->stamp++;
+    *copies->end = copy; /* at once: whoever fails below leaves it to be freed with the warp */
+    copies->end = &copy->next;
     for (int lane = 0; lane < EMU_LANES; ++lane) {
         if (!(mask >> lane & 1)) continue;
         uint64_t to = emu_address(warp, &in->operand[0], lane), from = emu_address(warp, &in->operand[1], lane);
         bool none = in->slot[1] != EMU_NONE && emu_u32(warp, in->slot[1])[lane];
         if (in->slot[0] != EMU_NONE && emu_u32(warp, in->slot[0])[lane] == 0) none = true;
-        if (to % copy->bytes || (!none && from % copy->bytes)) {
-            free(copy);
+        if (to % copy->bytes || (!none && from % copy->bytes))
             emu_fail(warp, in, lane, "0x%llx from 0x%llx, not both aligned", (unsigned long long)to, (unsigned long long)from);
-        }
         copy->to[lane] = emu_shared(warp, in, to, copy->bytes, "copies to");
         copy->from[lane] = none ? NULL : emu_global(warp, in, from, copy->bytes, "copies from");
         copy->group[lane] = copies->committed[lane];
         poison(warp, copy->to[lane], copy->bytes);
     }
-    *copies->end = copy;
-    copies->end = &copy->next;
     if (warp->block->grid->order == EMU_EARLY) land_lanes(warp, mask, every_group, UINT64_MAX);
     return EMU_STEP;
 }

@@ -2,7 +2,7 @@
 #ifndef LAC_EMULATOR_ENGINE_H
 #define LAC_EMULATOR_ENGINE_H
 
-#include "emulator.h"
+#include "observe.h"
 
 /* One cp.async of a warp's lanes. */
 typedef struct emu_lane_copy {

@@ -3,7 +3,7 @@
  * Blocks come in one cluster at a time, another one whenever all that are there wait: a kernel whose blocks wait for each other gets
  * them all, and one whose blocks do not never has more than one cluster in memory. A warp is groups of lanes that stand at the same
  * instruction; the group that stands first in the program goes first, so lanes that parted meet again where their ways do. */
-#include "emulator.h"
+#include "observe.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -147,6 +147,13 @@ static emu_outcome run_nothing(emu_warp *warp, const emu_instruction *in, uint32
     return EMU_STEP;
 }
 
+static emu_outcome run_fence(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    (void)mask;
+    if (emu_has_part(in, "proxy") && emu_has_part(in, "async")) emu_saw_fence(warp);
+    return EMU_STEP;
+}
+
 static emu_outcome run_sleep(emu_warp *warp, const emu_instruction *in, uint32_t mask)
 {
     (void)warp, (void)in, (void)mask;
@@ -183,13 +190,14 @@ static bool take_barrier(emu_instruction *in)
 bool emu_machine_take(const emu_function *function, emu_instruction *in)
 {
     (void)function;
-    static const char *const nothing[] = {"fence", "membar", "griddepcontrol", "setmaxnreg", "prefetch", "prefetchu", "pragma"};
+    static const char *const nothing[] = {"membar", "griddepcontrol", "setmaxnreg", "prefetch", "prefetchu", "pragma"};
     const char *name = in->part[0];
     if (!strcmp(name, "bar")) return take_barrier(in);
     if (!strcmp(name, "barrier") && in->parts > 2 && !strcmp(in->part[1], "cluster")) {
         in->run = !strcmp(in->part[2], "arrive") ? run_cluster_arrive : run_cluster_wait;
         return true;
     }
+    if (!strcmp(name, "fence")) return in->run = run_fence, true;
     if (!strcmp(name, "nanosleep")) return in->run = run_sleep, true;
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; ++i)
         if (!strcmp(name, nothing[i])) return in->run = run_nothing, true;
@@ -368,6 +376,7 @@ static void free_cluster(emu_cluster *cluster)
         }
         free(block->warp);
         free(block->shared);
+        free(block->write);
     }
     free(cluster->block);
     free(cluster);
@@ -402,6 +411,7 @@ static void admit(machine *m)
         block->id[1] = (uint32_t)(number / wide % grid->grid[1]);
         block->id[2] = (uint32_t)(number / wide / grid->grid[1]);
         block->shared = poisoned(grid->shared_bytes + 1);
+        block->write = calloc(grid->shared_bytes / 16 + 1, sizeof *block->write);
         block->warps = block->running = (int)((threads + EMU_LANES - 1) / EMU_LANES);
         block->warp = calloc((size_t)block->warps, sizeof *block->warp);
         for (int w = 0; w < block->warps; ++w) make_warp(&block->warp[w], block, w, threads);
@@ -498,6 +508,7 @@ bool emu_run_launch(const emu_launch *launch, char *why, size_t why_size)
     for (int i = 0; i < function->params; ++i)
         memcpy(grid->params + function->param_offset[i], launch->params[i], function->param_size[i]);
     m->end = &m->first;
+    grid->counting = emu_counts_wanted();
     grid->order = order_wanted();
     m->clusters = (int64_t)(launch->grid[0] / grid->cluster) * launch->grid[1] * launch->grid[2];
     bool failed = setjmp(m->out);
@@ -505,6 +516,7 @@ bool emu_run_launch(const emu_launch *launch, char *why, size_t why_size)
         for (int64_t i = 0; launch->together && i < m->clusters; ++i) admit(m);
         run_all(m);
     }
+    if (!failed && grid->counting) emu_counts_write(grid);
     if (failed) snprintf(why, why_size, "%s", grid->why);
     while (m->first) {
         emu_cluster *next = m->first->next;

@@ -188,11 +188,20 @@ static unsigned char *row_of(emu_warp *warp, const emu_instruction *in, const em
     return emu_shared(warp, in, address, 16, "row of a matrix");
 }
 
+static void count_rows(emu_warp *warp, const emu_instruction *in, const emu_operand *operand, bool writes)
+{
+    uint64_t address[EMU_LANES];
+    if (!warp->block->grid->counting) return;
+    for (int lane = 0; lane < EMU_LANES; lane++) address[lane] = emu_address(warp, operand, lane);
+    emu_count_shared(warp->block->grid, address, in->number[0] == 4 ? ~0u : (1u << in->number[0] * 8) - 1, 16, writes);
+}
+
 /* number: matrices, turned. All rows are read before any register is written: one may be an address. */
 static emu_outcome run_ldmatrix(emu_warp *warp, const emu_instruction *in, uint32_t mask)
 {
     matrix m[4];
     emu_whole_warp(warp, in, mask);
+    count_rows(warp, in, &in->operand[1], false);
     for (int lane = 0; lane < in->number[0] * 8; lane++)
         memcpy(m[lane / 8][lane % 8], row_of(warp, in, &in->operand[1], lane), 16);
     for (int i = 0; i < in->number[0]; i++) {
@@ -210,8 +219,12 @@ static emu_outcome run_stmatrix(emu_warp *warp, const emu_instruction *in, uint3
         const uint32_t *from = emu_u32(warp, emu_element(warp, &in->operand[1], i));
         for (int lane = 0; lane < EMU_LANES; lane++) put_word(m[i], lane, in->number[1], from[lane]);
     }
-    for (int lane = 0; lane < in->number[0] * 8; lane++)
-        memcpy(row_of(warp, in, &in->operand[0], lane), m[lane / 8][lane % 8], 16);
+    count_rows(warp, in, &in->operand[0], true);
+    for (int lane = 0; lane < in->number[0] * 8; lane++) {
+        unsigned char *row = row_of(warp, in, &in->operand[0], lane);
+        memcpy(row, m[lane / 8][lane % 8], 16);
+        emu_saw_write(warp, warp->block, row, 16);
+    }
     return EMU_STEP;
 }
 
@@ -250,6 +263,7 @@ enum { BF16, SPARSE, ORDERED, SELECTOR }; /* an mma's numbers */
 
 static emu_outcome run_mma(emu_warp *warp, const emu_instruction *in, uint32_t mask)
 {
+    warp->block->grid->counts.products++;
     const emu_operand *d = &in->operand[0], *a = &in->operand[1], *b = &in->operand[2], *c = &in->operand[3];
     const uint32_t *fragment[4];
     bool bf16 = in->number[BF16];

@@ -3,7 +3,7 @@
 #ifndef LAC_EMULATOR_MATRIX_H
 #define LAC_EMULATOR_MATRIX_H
 
-#include "emulator.h"
+#include "observe.h"
 
 enum { EMU_ROWS = 16, EMU_COLUMNS = 8, EMU_KEPT = 16, EMU_DEPTH = 32 };
 

@@ -66,7 +66,11 @@ static void view_copy(emu_warp *warp, const emu_instruction *in, const view *v, 
     for (int strip = 0; strip < v->strips; strip++) {
         uint32_t at[EMU_DEPTH];
         strip_addresses(v, strip, at);
-        for (int i = 0; i < v->depth; i++, to += 16) memcpy(to, emu_shared(warp, in, at[i], 16, names[which]), 16);
+        for (int i = 0; i < v->depth; i++, to += 16) {
+            const unsigned char *chunk = emu_shared(warp, in, at[i], 16, names[which]);
+            emu_check_fence(warp, in, chunk, 16, names[which]);
+            memcpy(to, chunk, 16);
+        }
     }
 }
 
@@ -273,6 +277,7 @@ static bool adds(emu_warp *warp, const emu_instruction *in)
 
 static emu_outcome run_product(emu_warp *warp, const emu_instruction *in, uint32_t mask)
 {
+    warp->block->grid->counts.products++;
     emu_left left;
     emu_right right;
     emu_whole_warp(warp, in, mask);

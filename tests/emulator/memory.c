@@ -1,6 +1,6 @@
 /* memory.c - loads, stores and atomic sums, and which addresses are whose: every byte of every access is looked up, and one that is
  * nobody's, or not aligned, ends the launch. Found by parse.c; emu_shared and emu_global serve engine.c and matrix.c as well. */
-#include "emulator.h"
+#include "observe.h"
 
 #include <string.h>
 
@@ -71,25 +71,31 @@ static unsigned char *local(emu_warp *warp, const emu_instruction *in, uint64_t 
     return warp->local + (size_t)lane * most + at;
 }
 
-/* The place of one lane's access. */
-static unsigned char *place(emu_warp *warp, const emu_instruction *in, const emu_operand *operand, int lane, const char *what)
+/* Where each lane's access goes. */
+static void find_places(emu_warp *warp, const emu_instruction *in, uint32_t mask, const emu_operand *operand, const char *what,
+                        unsigned char **place)
 {
-    uint64_t address = emu_address(warp, operand, lane);
     size_t bytes = (size_t)in->number[NUMBER_BYTES] * (size_t)in->number[NUMBER_COUNT];
-    if (address % bytes)
-        emu_fail(warp, in, lane, "%s %zu bytes at 0x%llx, which is not aligned to them", what, bytes,
-                 (unsigned long long)address);
-    switch ((space)in->number[NUMBER_SPACE]) {
-    case SHARED:
-        return emu_shared(warp, in, address, bytes, what);
-    case GLOBAL:
-        return emu_global(warp, in, address, bytes, what);
-    case LOCAL:
-        return local(warp, in, address, bytes, lane);
-    default:
-        if (address >= EMU_LOCAL_BASE) return local(warp, in, address, bytes, lane);
-        return (unsigned char *)emu_generic(warp, in, address, bytes, what);
+    space space = in->number[NUMBER_SPACE];
+    uint64_t address[EMU_LANES];
+    for (int lane = 0; lane < EMU_LANES; ++lane) {
+        if (!(mask >> lane & 1)) continue;
+        address[lane] = emu_address(warp, operand, lane);
+        if (address[lane] % bytes)
+            emu_fail(warp, in, lane, "%s %zu bytes at 0x%llx, which is not aligned to them", what, bytes,
+                     (unsigned long long)address[lane]);
+        if (space == SHARED)
+            place[lane] = emu_shared(warp, in, address[lane], bytes, what);
+        else if (space == LOCAL || (space == GENERIC && address[lane] >= EMU_LOCAL_BASE))
+            place[lane] = local(warp, in, address[lane], bytes, lane);
+        else if (space == GLOBAL)
+            place[lane] = emu_global(warp, in, address[lane], bytes, what);
+        else
+            place[lane] = (unsigned char *)emu_generic(warp, in, address[lane], bytes, what);
     }
+    if (!warp->block->grid->counting) return;
+    if (space == SHARED) emu_count_shared(warp->block->grid, address, mask, (int)bytes, in->part[0][0] == 's');
+    if (space == GLOBAL) emu_count_global(warp->block->grid, address, mask, (int)bytes);
 }
 
 /* ---- loads, stores, sums */
@@ -112,10 +118,9 @@ static emu_outcome run_load(emu_warp *warp, const emu_instruction *in, uint32_t 
     const emu_operand *element =
         in->operand[0].kind == EMU_VECTOR ? warp->block->grid->function->element + in->operand[0].first : in->operand;
     int count = in->number[NUMBER_COUNT], bytes = in->number[NUMBER_BYTES];
-    const unsigned char *from[EMU_LANES] = {0};
+    unsigned char *from[EMU_LANES];
     /* All addresses before any result: the base may be among the results. */
-    for (int lane = 0; lane < EMU_LANES; ++lane)
-        if (mask >> lane & 1) from[lane] = place(warp, in, &in->operand[1], lane, "reads");
+    find_places(warp, in, mask, &in->operand[1], "reads", from);
     for (int i = 0; i < count; ++i)
         for (int lane = 0; lane < EMU_LANES; ++lane)
             if (mask >> lane & 1) load_element(warp, in, &element[i], from[lane] + i * bytes, lane);
@@ -134,13 +139,17 @@ static emu_outcome run_store(emu_warp *warp, const emu_instruction *in, uint32_t
     const emu_operand *element =
         in->operand[1].kind == EMU_VECTOR ? warp->block->grid->function->element + in->operand[1].first : &in->operand[1];
     int count = in->number[NUMBER_COUNT], bytes = in->number[NUMBER_BYTES];
+    unsigned char *to[EMU_LANES];
+    find_places(warp, in, mask, &in->operand[0], "writes", to);
     for (int lane = 0; lane < EMU_LANES; ++lane) {
         if (!(mask >> lane & 1)) continue;
-        unsigned char *to = place(warp, in, &in->operand[0], lane, "writes");
         for (int i = 0; i < count; ++i) {
             uint64_t value = stored_value(warp, &element[i], lane);
-            memcpy(to + i * bytes, &value, (size_t)bytes);
+            memcpy(to[lane] + i * bytes, &value, (size_t)bytes);
         }
+        if (in->number[NUMBER_SPACE] != SHARED) continue;
+        uint64_t address = (uint32_t)emu_address(warp, &in->operand[0], lane);
+        emu_saw_write(warp, emu_shared_owner(warp, in, &address), to[lane], (size_t)(count * bytes));
     }
     return EMU_STEP;
 }
@@ -148,13 +157,14 @@ static emu_outcome run_store(emu_warp *warp, const emu_instruction *in, uint32_t
 /* red.add of integers; one lane after the other, as atomics are. */
 static emu_outcome run_add(emu_warp *warp, const emu_instruction *in, uint32_t mask)
 {
+    unsigned char *to[EMU_LANES];
+    find_places(warp, in, mask, &in->operand[0], "adds to", to);
     for (int lane = 0; lane < EMU_LANES; ++lane) {
         if (!(mask >> lane & 1)) continue;
-        unsigned char *to = place(warp, in, &in->operand[0], lane, "adds to");
         uint64_t value = 0;
-        memcpy(&value, to, (size_t)in->number[NUMBER_BYTES]);
+        memcpy(&value, to[lane], (size_t)in->number[NUMBER_BYTES]);
         value += stored_value(warp, &in->operand[1], lane);
-        memcpy(to, &value, (size_t)in->number[NUMBER_BYTES]);
+        memcpy(to[lane], &value, (size_t)in->number[NUMBER_BYTES]);
     }
     return EMU_STEP;
 }

@@ -1,6 +1,7 @@
-/* scalar.c - scalar instructions: what each lane does for itself. Here are integers, logic, selection and moves, and emu_scalar_take,
- * which parse.c asks about every instruction; scalar_float.c has arithmetic on floats and the usual conversions, scalar_convert.c the
- * other ones, scalar_exchange.c what lanes of a warp tell each other. scalar.h says how a line of a list becomes a handler.
+/* scalar.c - scalar instructions: what each lane does for itself. Here are integers, logic, selection and moves, and
+ * emu_scalar_take, which parse.c asks about every instruction; scalar_float.c has arithmetic on floats and the usual
+ * conversions, scalar_convert.c the other ones, scalar_exchange.c what lanes of a warp tell each other. scalar.h says how a
+ * line of a list becomes a handler.
  *
  * Arithmetic is done in lane_T, which is unsigned, so that it wraps. */
 #include "scalar.h"
@@ -166,8 +167,8 @@ static inline uint32_t looked_up(uint32_t a, uint32_t b, uint32_t c, uint32_t ta
 ALL(EMU_ONE, EMU_TWO, EMU_THREE, EMU_FOUR, EMU_COMPARE)
 static const emu_scalar_row integer_rows[] = {ALL(EMU_ONE_ROW, EMU_TWO_ROW, EMU_THREE_ROW, EMU_FOUR_ROW, EMU_COMPARE_ROW)};
 
-/* ---- setp with a third source or a second result: number[0] is 'a', 'o' or 'x' for .and, .or and .xor, slot[3] the second result's,
- * which has the negated comparison, slot[4] the third source's. */
+/* ---- setp with a third source or a second result: number[0] is 'a', 'o' or 'x' for .and, .or and .xor, slot[3] the second
+ * result's, which has the negated comparison, slot[4] the third source's. */
 void emu_scalar_combine(emu_warp *warp, const emu_instruction *in, uint32_t mask, const uint32_t *compared)
 {
     uint32_t *yes = emu_u32(warp, in->slot[0]);
@@ -184,8 +185,8 @@ void emu_scalar_combine(emu_warp *warp, const emu_instruction *in, uint32_t mask
     }
 }
 
-/* ---- mov of several registers into one and of one into several: number[0] is how many, number[1] the bits of each, number[2] whether
- * the one has 64 bits; slot[0] is its, the others follow. */
+/* ---- mov of several registers into one and of one into several: number[0] is how many, number[1] the bits of each,
+ * number[2] whether the one has 64 bits; slot[0] is its, the others follow. */
 static emu_outcome pack(emu_warp *warp, const emu_instruction *in, uint32_t mask)
 {
     const int count = in->number[0], bits = in->number[1];

@@ -1,11 +1,12 @@
-/* scalar.h - how the handlers of scalar instructions are made. An operation on a type is one line of a list (scalar.c, scalar_float.c):
- * the opcode, the types of its result and sources, and an expression in a, b, c. The list is expanded twice: into handlers, and into the
- * rows of a table that emu_scalar_take searches. Only the scalar*.c include this.
+/* scalar.h - how the handlers of scalar instructions are made. An operation on a type is one line of a list (scalar.c,
+ * scalar_float.c): the opcode, the types of its result and sources, and an expression in a, b, c. The list is expanded
+ * twice: into handlers, and into the rows of a table that emu_scalar_take searches. Only the scalar*.c include this.
  *
- * A type T of a list is: lane_T, what a register's lane is; value_T, what the expression sees; get_T and put_T between the two; shape_T,
- * which says to emu_scalar_take how to find its slot. `how` is in->number[] of that operand: whether a predicate is negated, whether an
- * f32x (an f32 of an instruction with modifiers) flushes subnormals. Lanes are always read and written as integers, never through a
- * pointer to float: a register may be one of each to two operands of the same instruction. */
+ * A type T of a list is: lane_T, what a register's lane is; value_T, what the expression sees; get_T and put_T between the
+ * two; shape_T, which says to emu_scalar_take how to find its slot. `how` is in->number[] of that operand: whether a
+ * predicate is negated, whether an f32x (an f32 of an instruction with modifiers) flushes subnormals. Lanes are always read
+ * and written as integers, never through a pointer to float: a register may be one of each to two operands of the same
+ * instruction. */
 #ifndef LAC_EMULATOR_SCALAR_H
 #define LAC_EMULATOR_SCALAR_H
 
@@ -35,8 +36,8 @@ enum {
     EMU_SCALAR_SATURATE = 2
 }; /* number[0] of an instruction whose result is an f32x; number[5] is its rounding */
 
-/* A loop over the lanes of a mask. Lanes do not depend on each other even where a destination is a source, which the compiler must be told
- * to vectorise the loop over all of them. */
+/* A loop over the lanes of a mask. Lanes do not depend on each other even where a destination is a source, which the
+ * compiler must be told to vectorise the loop over all of them. */
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Wpass-failed" /* some operations have no vector form */
 #define EMU_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
@@ -150,8 +151,8 @@ static inline void enter_f32(const emu_instruction *in) { (void)in; }
 static inline void leave_f32(void) {}
 static inline void enter_f64(const emu_instruction *in) { (void)in; }
 static inline void leave_f64(void) {}
-/* The compiler knows nothing of rounding modes, but calls keep their place among loads and stores of registers, so that what is computed
- * from one and goes to the other is computed between them. */
+/* The compiler knows nothing of rounding modes, but calls keep their place among loads and stores of registers, so that what
+ * is computed from one and goes to the other is computed between them. */
 static inline void enter_f32x(const emu_instruction *in) { fesetround(in->number[5]); }
 static inline void leave_f32x(void) { fesetround(FE_TONEAREST); }
 

@@ -1,8 +1,8 @@
-/* scalar_convert.c - cvt in full: roundings to integers, saturation, registers wider than the type. The forms that occur often and need
- * none of these are rows of scalar_float.c; emu_scalar_take comes here for the rest.
+/* scalar_convert.c - cvt in full: roundings to integers, saturation, registers wider than the type. The forms that occur
+ * often and need none of these are rows of scalar_float.c; emu_scalar_take comes here for the rest.
  *
- * number[0] and number[1] are the types of the result and the source, number[2] the rounding (an integer_rounding, or fesetround's),
- * number[3] flags, number[4] whether the registers are of 64 bits: 1 the result's, 2 the source's. */
+ * number[0] and number[1] are the types of the result and the source, number[2] the rounding (an integer_rounding, or
+ * fesetround's), number[3] flags, number[4] whether the registers are of 64 bits: 1 the result's, 2 the source's. */
 #include "scalar.h"
 
 #include <math.h>
@@ -46,7 +46,8 @@ static uint64_t write_float(double value, number_type type, int flags)
     if (type == F32) return put_f32x((float)value, flags);
     return put_f64(value, 0);
 }
-/* A signed result fills the register, as far as it can be told how wide that is: s16 is taken to be in a register of 16 bits. */
+/* A signed result fills the register, as far as it can be told how wide that is: s16 is taken to be in a register of 16
+ * bits. */
 static uint64_t write_integer(emu_s128 value, number_type type)
 {
     uint64_t bits = (uint64_t)value & (uint64_t)most(type - (type & 1));
@@ -85,7 +86,8 @@ static uint64_t converted(const emu_instruction *in, uint64_t lane)
     }
     emu_s128 value = read_integer(lane, from);
     if (!is_float(to)) return write_integer(flags & SATURATE ? clamped(value, to) : value, to);
-    /* Straight to the type: by way of double, 64 bits would be rounded twice. Whole numbers that fp16 has room for are floats. */
+    /* Straight to the type: by way of double, 64 bits would be rounded twice. Whole numbers that fp16 has room for are
+     * floats. */
     if (to == F64) return write_float(value < 0 ? (double)(int64_t)value : (double)(uint64_t)value, to, flags);
     return write_float(value < 0 ? (float)(int64_t)value : (float)(uint64_t)value, to, flags);
 }
@@ -153,7 +155,8 @@ bool emu_scalar_take_convert(emu_instruction *in)
         if (!read_modifier(in, in->part[i])) return false;
     }
     bool from_wide = a->kind == EMU_REGISTER ? a->wide : type_bits[from] == 64, is_whole = in->number[3] & TO_WHOLE;
-    /* What no register holds; what would be rounded twice, or is not rounded to nearest by emu_to_f16; float to integer says how. */
+    /* What no register holds; what would be rounded twice, or is not rounded to nearest by emu_to_f16; float to integer says
+     * how. */
     if ((type_bits[to] == 64 && !d->wide) || (type_bits[from] == 64 && !from_wide) || (is_float(to) && d->wide != (to == F64)))
         return false;
     if (to == S8 && !d->wide) return false;

@@ -1,10 +1,10 @@
-/* scalar_exchange.c - what lanes of a warp tell each other: shfl, vote, redux and match, all .sync, and activemask. emu_scalar_take asks
- * here first.
+/* scalar_exchange.c - what lanes of a warp tell each other: shfl, vote, redux and match, all .sync, and activemask.
+ * emu_scalar_take asks here first.
  *
- * The last operand of each names its members: a lane waits until all of them that are alive have come to the instruction. It is an error
- * to run it without being a member, or to name others than a member does. slot[0] is the result's, slot[1] the predicate's that some have
- * (EMU_NONE: not wanted), slot[2] the source's, slot[3] the members'; number[0] says which operation, number[1] whether the source is
- * negated. */
+ * The last operand of each names its members: a lane waits until all of them that are alive have come to the instruction. It
+ * is an error to run it without being a member, or to name others than a member does. slot[0] is the result's, slot[1] the
+ * predicate's that some have (EMU_NONE: not wanted), slot[2] the source's, slot[3] the members'; number[0] says which
+ * operation, number[1] whether the source is negated. */
 #include "scalar.h"
 
 /* What a lane gets from one that does not take part: of no meaning on hardware, and a NaN that is easy to see here. */
@@ -37,7 +37,7 @@ static uint32_t group_of(emu_warp *warp, const emu_instruction *in, uint32_t mas
     }
     return group;
 }
-/* A predicate that nobody wants. */
+/* The second result, where there is one. */
 static void tell(const emu_warp *warp, const emu_instruction *in, int lane, bool is)
 {
     if (in->slot[EXCHANGE_P] != EMU_NONE) emu_u32(warp, in->slot[EXCHANGE_P])[lane] = is;

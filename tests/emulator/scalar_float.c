@@ -1,8 +1,9 @@
-/* scalar_float.c - arithmetic on floats, comparisons of them and the usual conversions, as lists of scalar.h; scalar.c searches them.
+/* scalar_float.c - arithmetic on floats, comparisons of them and the usual conversions, as lists of scalar.h; scalar.c
+ * searches them.
  *
- * An f32x is an f32 of an instruction with modifiers, .ftz, .sat or a rounding other than to nearest. Functions that hardware approximates
- * are computed in double and rounded; reciprocals and roots are then rounded correctly too, double having more than twice a float's bits,
- * so that .rn and .approx are one row. */
+ * An f32x is an f32 of an instruction with modifiers, .ftz, .sat or a rounding other than to nearest. Functions that
+ * hardware approximates are computed in double and rounded; reciprocals and roots are then rounded correctly too, double
+ * having more than twice a float's bits, so that .rn and .approx are one row. */
 #include "scalar.h"
 
 #include <math.h>
@@ -27,8 +28,9 @@ LEAST_AND_MOST(f32)
 LEAST_AND_MOST(f32x)
 LEAST_AND_MOST(f64)
 
-/* The product of two fp16 is exact in double. So is its sum with a third, unless one is so small beside the other that it does not count.
- * A float on the way to fp16 would round twice; rounded to odd where it is not exact, it lies in the middle of two fp16 only if the sum does. */
+/* The product of two fp16 is exact in double. So is its sum with a third, unless one is so small beside the other that it
+ * does not count. A float on the way to fp16 would round twice; rounded to odd where it is not exact, it lies in the middle
+ * of two fp16 only if the sum does. */
 static uint16_t fma_f16(float a, float b, float c)
 {
     double sum = (double)a * b + c;
@@ -101,7 +103,8 @@ static inline uint32_t pair(uint16_t low, uint16_t high) { return (uint32_t)high
     TWO(sub_f16x2, "sub.f16x2", u32, u32, u32, pair(emu_to_f16(LOW(a) - LOW(b)), emu_to_f16(HIGH(a) - HIGH(b))))               \
     TWO(mul_f16x2, "mul.f16x2", u32, u32, u32, pair(emu_to_f16(LOW(a) * LOW(b)), emu_to_f16(HIGH(a) * HIGH(b))))               \
     THREE(fma_f16x2, "fma.f16x2", u32, u32, u32, u32, pair(fma_f16(LOW(a), LOW(b), LOW(c)), fma_f16(HIGH(a), HIGH(b), HIGH(c))))
-/* Conversions, with all operands as wide as their types: scalar_convert.c does the rest. Of a pair the first source is the high half. */
+/* Conversions, with all operands as wide as their types: scalar_convert.c does the rest. Of a pair the first source is the
+ * high half. */
 #define TO_INTEGER(ONE, D)                                                                                                     \
     ONE(cvt_##D##_u8, "cvt." #D ".u8", D, u8, (lane_##D)a)                                                                     \
     ONE(cvt_##D##_s8, "cvt." #D ".s8", D, s8, (lane_##D)a)                                                                     \
