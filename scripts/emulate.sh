@@ -6,7 +6,8 @@
 #   LAC_TEST_GPU_ONLY=rows scripts/emulate.sh build sm_75 build/tests/gpu/test_gpu
 #
 # ARCH is sm_75, sm_80, sm_86, sm_89, sm_90, sm_100 or sm_120. BUILD is the build folder, whose emulator_cache keeps the compiled kernels.
-# EMULATOR_ORDER (late, early, random) and EMULATOR_SEED say when copies land. Ends with 77 where there is no NVRTC.
+# EMULATOR_ORDER (late, early, random) and EMULATOR_SEED say when copies land. EMULATOR_CACHE names another folder for the compiled kernels.
+# Ends with 77 where there is no NVRTC.
 set -eu
 
 if [ $# -lt 3 ]; then
@@ -38,6 +39,6 @@ export LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export LAC_CUDA_LIBRARY="$libraries/libcuda.so.1" LAC_NVRTC_LIBRARY="$libraries/libemulated_nvrtc.so"
 # The vendor's want the real libcuda; the fakes of the tests multiply by plain loops.
 export LAC_CUBLAS_LIBRARY="$build/tests/libfake_cublas.so" LAC_CUBLASLT_LIBRARY="$build/tests/libfake_cublaslt.so"
-export LAC_CACHE_DIR="$build/emulator_cache/$arch"       # PTX and machine code have the same names there
+export LAC_CACHE_DIR="${EMULATOR_CACHE:-$build/emulator_cache/$arch}" # PTX and machine code have the same names there
 mkdir -p "$LAC_CACHE_DIR"
 exec "$@"

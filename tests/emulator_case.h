@@ -28,7 +28,7 @@ int cuMemFree_v2(uint64_t address);
  * registers of all kinds, 4096 bytes of shared memory and 12 of a variable. */
 #define CASE_HEAD                                                                                                              \
     ".version 8.6\n.target sm_90a\n.global .align 4 .b8 variable[12]; .visible .entry kernel(.param .u64 memory, "             \
-    ".param .align 64 .b8 map[128]) { .reg .pred %p<8>; .reg .b16 %h<10>; .reg .b32 %r<400>; .reg .f32 %f<160>; "               \
+    ".param .align 64 .b8 map[128]) { .reg .pred %p<8>; .reg .b16 %h<10>; .reg .b32 %r<400>; .reg .f32 %f<160>; "              \
     ".reg .b64 %d<16>; .shared .align 1024 .b8 tile[4096]; ld.param.u64 %d0, [memory]; mov.u32 %r0, %tid.x;\n"
 enum { CASE_FIRST_LINE = 4, CASE_TEXT = 1 << 16 };
 

@@ -51,8 +51,9 @@ static void run_middle(frame *f, int warps, int d, char kind, uint32_t shared, c
     put(&t, "mul.wide.u32 %%d3, %%r2, %zu;\nadd.s64 %%d3, %%d3, %%d1;\n", sizeof f->d[0]);
     put(&t, "mul.wide.u32 %%d4, %%r0, 16;\nadd.s64 %%d4, %%d4, %%d0;\nshl.b32 %%r3, %%r0, 4;\ncopy:\n");
     put(&t, "ld.global.v4.u32 {%%r4, %%r5, %%r6, %%r7}, [%%d4+%zu];\n", offsetof(frame, shared));
-    put(&t, "st.shared.v4.u32 [%%r3+%d], {%%r4, %%r5, %%r6, %%r7};\nadd.s64 %%d4, %%d4, %d;\nadd.u32 %%r3, %%r3, %d;\n", FIRST, step, step);
-    put(&t, "setp.lt.u32 %%p1, %%r3, %u;\n@%%p1 bra copy;\nbar.sync 0;\n", shared);
+    put(&t, "st.shared.v4.u32 [%%r3+%d], {%%r4, %%r5, %%r6, %%r7};\nadd.s64 %%d4, %%d4, %d;\nadd.u32 %%r3, %%r3, %d;\n", FIRST,
+        step, step);
+    put(&t, "setp.lt.u32 %%p1, %%r3, %u;\n@%%p1 bra copy;\nfence.proxy.async;\nbar.sync 0;\n", shared);
     for (int i = 0; i < REGISTERS; ++i) put(&t, "ld.global.u32 %%r%d, [%%d2+%d];\n", 20 + i, 4 * LANES * i);
     for (int i = 0; i < d; ++i)
         put(&t, "ld.global.b32 %%%c%d, [%%d3+%zu];\n", kind, first + i, offsetof(frame, d) + 4u * LANES * (unsigned)i);
@@ -173,7 +174,8 @@ static void check_d(const frame *f, const product *p, int warps, bool adds, int 
         for (int i = 0; i < p->n / 2; ++i)
             for (int lane = 0; lane < LANES; ++lane) {
                 float wanted = wanted_of(p, row_of(w, lane, i), column_of(lane, i), adds, sign), got = f->d[w][i][lane];
-                if (!is_same(got, wanted)) fail_msg("%s: warp %d, lane %d, register %d: %g, not %g", what, w, lane, i, got, wanted);
+                if (!is_same(got, wanted))
+                    fail_msg("%s: warp %d, lane %d, register %d: %g, not %g", what, w, lane, i, got, wanted);
             }
 }
 
@@ -189,7 +191,8 @@ static void matrices_are_moved(void **state)
             uint16_t m[4][8][8];
             seed = (uint64_t)(2 * count + turned);
             for (int i = 0; i < 256; ++i) m[i / 64][i / 8 % 8][i % 8] = (uint16_t)any();
-            for (int lane = 0; lane < LANES; ++lane) { /* rows in no order; the address of a lane whose row is not wanted is nonsense */
+            for (int lane = 0; lane < LANES;
+                 ++lane) { /* rows in no order; the address of a lane whose row is not wanted is nonsense */
                 int at = 16 * (lane * 7 % 32);
                 f->in[0][A0][lane] = lane < 8 * count ? (uint32_t)(FIRST + at) : 3;
                 f->in[0][A0 + 1][lane] = (uint32_t)(FIRST + at + 2048);
@@ -242,9 +245,11 @@ static void products_of_a_warp(void **state)
         fill_d(f, &p, 1);
         for (int lane = 0; lane < LANES; ++lane)
             for (int i = 0; i < p.k / 8; ++i)
-                f->in[0][B0 + i][lane] = p.b[8 * i + lane % 4 * 2][lane / 4] | (uint32_t)p.b[8 * i + lane % 4 * 2 + 1][lane / 4] << 16;
+                f->in[0][B0 + i][lane] = p.b[8 * i + lane % 4 * 2][lane / 4] | (uint32_t)p.b[8 * i + lane % 4 * 2 + 1][lane / 4]
+                                                                                   << 16;
         t.length = 0;
-        put(&t, "mma.%ssync.aligned.m16n8k%d.row.col.f32.%s.%s.f32 {%%f0, %%f1, %%f2, %%f3}, ", p.sparse ? kind : "", p.k, type, type);
+        put(&t, "mma.%ssync.aligned.m16n8k%d.row.col.f32.%s.%s.f32 {%%f0, %%f1, %%f2, %%f3}, ", p.sparse ? kind : "", p.k, type,
+            type);
         put_vector(&t, 'r', 20 + A0, kept / 4);
         put(&t, ", ");
         put_vector(&t, 'r', 20 + B0, p.k / 8);
@@ -267,34 +272,58 @@ static uint32_t place_of(int layout, int mn, int k, int depth, int extent)
 {
     int chunk = k / 8, turned = mn / 8, at;
     switch (layout) {
-    case PLAIN: at = turned * (depth / 8) * 128 + chunk * 128 + mn % 8 * 16; break;
-    case K128: at = mn * 128 + (chunk ^ (mn & 7)) * 16; break;
-    case K64: at = mn * 64 + (chunk ^ (mn >> 1 & 3)) * 16; break;
-    case K32: at = mn * 32 + (chunk ^ (mn >> 2 & 1)) * 16; break;
-    case MN128: at = mn / 64 * 64 * 128 + k * 128 + (turned % 8 ^ (k & 7)) * 16; break;
-    case MN64: at = mn / 32 * 64 * 64 + k * 64 + (turned % 4 ^ (k >> 1 & 3)) * 16; break;
-    case MN32: at = mn / 16 * 64 * 32 + k * 32 + (turned % 2 ^ (k >> 2 & 1)) * 16; break;
-    default: at = chunk * (extent / 8) * 128 + turned * 128 + k % 8 * 16; break;
+    case PLAIN:
+        at = turned * (depth / 8) * 128 + chunk * 128 + mn % 8 * 16;
+        break;
+    case K128:
+        at = mn * 128 + (chunk ^ (mn & 7)) * 16;
+        break;
+    case K64:
+        at = mn * 64 + (chunk ^ (mn >> 1 & 3)) * 16;
+        break;
+    case K32:
+        at = mn * 32 + (chunk ^ (mn >> 2 & 1)) * 16;
+        break;
+    case MN128:
+        at = mn / 64 * 64 * 128 + k * 128 + (turned % 8 ^ (k & 7)) * 16;
+        break;
+    case MN64:
+        at = mn / 32 * 64 * 64 + k * 64 + (turned % 4 ^ (k >> 1 & 3)) * 16;
+        break;
+    case MN32:
+        at = mn / 16 * 64 * 32 + k * 32 + (turned % 2 ^ (k >> 2 & 1)) * 16;
+        break;
+    default:
+        at = chunk * (extent / 8) * 128 + turned * 128 + k % 8 * 16;
+        break;
     }
     return (uint32_t)(at + (layout >= MN128 ? mn : k) % 8 * 2);
 }
 
 static uint64_t descriptor_of(int layout, uint32_t base, int depth, int extent)
 {
-    const uint64_t fields[LAYOUTS][3] = {{128, (uint64_t)depth * 16, 0}, {16, 1024, 1}, {16, 512, 2}, {16, 256, 3}, {8192, 1024, 1},
-                                         {4096, 512, 2}, {2048, 256, 3}, {(uint64_t)extent * 16, 128, 0}};
+    const uint64_t fields[LAYOUTS][3] = {{128, (uint64_t)depth * 16, 0},
+                                         {16, 1024, 1},
+                                         {16, 512, 2},
+                                         {16, 256, 3},
+                                         {8192, 1024, 1},
+                                         {4096, 512, 2},
+                                         {2048, 256, 3},
+                                         {(uint64_t)extent * 16, 128, 0}};
     return base >> 4 | fields[layout][0] >> 4 << 16 | fields[layout][1] >> 4 << 32 | fields[layout][2] << 62;
 }
 
 static void put_half(frame *f, uint32_t address, uint16_t half) { memcpy(f->shared + address - FIRST, &half, 2); }
 
 /* The text of one wgmma between its fence and its wait; `a` NULL: in registers. */
-static const char *wgmma_text(const product *p, const uint64_t *a, uint64_t b, int selector, bool adds, int sign, bool turned_a, bool turned_b)
+static const char *wgmma_text(const product *p, const uint64_t *a, uint64_t b, int selector, bool adds, int sign, bool turned_a,
+                              bool turned_b)
 {
     static text t;
     const char *type = p->bf16 ? "bf16" : "f16";
     t.length = 0;
-    put(&t, "mov.pred %%p2, %d;\nmov.b64 %%d5, %lld;\nmov.b64 %%d6, %lld;\nwgmma.fence.sync.aligned;\n", adds, a ? (long long)*a : 0, (long long)b);
+    put(&t, "mov.pred %%p2, %d;\nmov.b64 %%d5, %lld;\nmov.b64 %%d6, %lld;\nwgmma.fence.sync.aligned;\n", adds,
+        a ? (long long)*a : 0, (long long)b);
     put(&t, "wgmma.mma_async.%ssync.aligned.m64n%dk%d.f32.%s.%s ", p->sparse ? "sp." : "", p->n, p->k, type, type);
     put_vector(&t, 'f', 0, p->n / 2);
     put(&t, ", %s, %%d6, ", a ? "%d5" : "{%r20, %r21, %r22, %r23}");
@@ -370,6 +399,7 @@ static void places_pick_what_a_gpu_picked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(matrices_are_moved), cmocka_unit_test(products_of_a_warp),
-                                       cmocka_unit_test(products_of_a_warpgroup), cmocka_unit_test(places_pick_what_a_gpu_picked)};
+                                       cmocka_unit_test(products_of_a_warpgroup),
+                                       cmocka_unit_test(places_pick_what_a_gpu_picked)};
     return cmocka_run_group_tests(tests, case_open, case_close);
 }

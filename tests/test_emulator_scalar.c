@@ -23,11 +23,15 @@ typedef struct operation {
     const sample *samples;
     int count;
 } operation;
-#define OPERATION(text, ...) {text, (const sample[]){__VA_ARGS__}, sizeof((const sample[]){__VA_ARGS__}) / sizeof(sample)}
+#define OPERATION(text, ...)                                                                                                   \
+    {                                                                                                                          \
+        text, (const sample[]){__VA_ARGS__}, sizeof((const sample[]){__VA_ARGS__}) / sizeof(sample)                            \
+    }
 #define NAN_32 0x7fffffffu /* what arithmetic makes */
 
 static const operation integers[] = {
-    OPERATION("shl.b32 %r9, %r1, %r2", {{1, 31, 0}, 0x80000000}, {{1, 32, 0}, 0}, {{1, 0xffffffff, 0}, 0}, {{~0u, 4, 0}, 0xfffffff0}),
+    OPERATION("shl.b32 %r9, %r1, %r2", {{1, 31, 0}, 0x80000000}, {{1, 32, 0}, 0}, {{1, 0xffffffff, 0}, 0},
+              {{~0u, 4, 0}, 0xfffffff0}),
     OPERATION("shl.b64 %d9, %d1, %r2", {{1, 63, 0}, 1ull << 63}, {{1, 64, 0}, 0}, {{3, 32, 0}, 3ull << 32}),
     OPERATION("shl.b16 %h9, %h1, %r2", {{0x8001, 1, 0}, 2}, {{1, 16, 0}, 0}),
     OPERATION("shr.u32 %r9, %r1, %r2", {{0x80000000, 31, 0}, 1}, {{~0u, 32, 0}, 0}),
@@ -53,11 +57,14 @@ static const operation integers[] = {
     OPERATION("max.u32 %r9, %r1, %r2", {{~0u, 1, 0}, ~0u}, {{0x7fffffff, 0x80000000, 0}, 0x80000000}),
     OPERATION("abs.s32 %r9, %r1", {{0x80000000, 0, 0}, 0x80000000}, {{-5u, 0, 0}, 5}),
     OPERATION("neg.s16 %h9, %h1", {{1, 0, 0}, 0xffff}, {{0x8000, 0, 0}, 0x8000}),
-    OPERATION("bfe.u32 %r9, %r1, %r2, %r3", {{0x12345678, 4, 8}, 0x67}, {{0x12345678, 28, 8}, 1}, {{~0u, 3, 0}, 0}, {{~0u, 40, 8}, 0}),
-    OPERATION("bfe.s32 %r9, %r1, %r2, %r3", {{0xf0, 4, 4}, ~0u}, {{0x80000000, 40, 8}, ~0u}, {{0x70000000, 28, 8}, 7}, {{~0u, 3, 0}, 0}),
-    OPERATION("bfi.b32 %r9, %r1, %r2, %r3, 8", {{0xab, 0x11223344, 8}, 0x1122ab44}, {{0xff, 5, 32}, 5}, {{0xab, 0, 28}, 0xb0000000},
-              {{0xff, 5, 300}, 5}),
-    OPERATION("bfi.b64 %d9, %d1, %d2, 60, %r3", {{~0ull, 1, 8}, 0xf000000000000001}, {{~0ull, 1, 0}, 1}, {{0xff, 0, 2}, 3ull << 60}),
+    OPERATION("bfe.u32 %r9, %r1, %r2, %r3", {{0x12345678, 4, 8}, 0x67}, {{0x12345678, 28, 8}, 1}, {{~0u, 3, 0}, 0},
+              {{~0u, 40, 8}, 0}),
+    OPERATION("bfe.s32 %r9, %r1, %r2, %r3", {{0xf0, 4, 4}, ~0u}, {{0x80000000, 40, 8}, ~0u}, {{0x70000000, 28, 8}, 7},
+              {{~0u, 3, 0}, 0}),
+    OPERATION("bfi.b32 %r9, %r1, %r2, %r3, 8", {{0xab, 0x11223344, 8}, 0x1122ab44}, {{0xff, 5, 32}, 5},
+              {{0xab, 0, 28}, 0xb0000000}, {{0xff, 5, 300}, 5}),
+    OPERATION("bfi.b64 %d9, %d1, %d2, 60, %r3", {{~0ull, 1, 8}, 0xf000000000000001}, {{~0ull, 1, 0}, 1},
+              {{0xff, 0, 2}, 3ull << 60}),
     OPERATION("bfind.u32 %r9, %r1", {{0, 0, 0}, ~0u}, {{1, 0, 0}, 0}, {{0x80000000, 0, 0}, 31}),
     OPERATION("bfind.s32 %r9, %r1", {{~0u, 0, 0}, ~0u}, {{0, 0, 0}, ~0u}, {{~1u, 0, 0}, 0}, {{0x80000000, 0, 0}, 30}),
     OPERATION("bfind.shiftamt.u32 %r9, %r1", {{1, 0, 0}, 31}, {{0, 0, 0}, ~0u}, {{0x80000000, 0, 0}, 0}),
@@ -65,17 +72,23 @@ static const operation integers[] = {
     OPERATION("clz.b32 %r9, %r1", {{0, 0, 0}, 32}, {{1, 0, 0}, 31}, {{~0u, 0, 0}, 0}),
     OPERATION("popc.b64 %r9, %d1", {{~0ull, 0, 0}, 64}, {{0, 0, 0}, 0}, {{0x8000000000000001, 0, 0}, 2}),
     OPERATION("brev.b32 %r9, %r1", {{1, 0, 0}, 0x80000000}, {{0x0000f00d, 0, 0}, 0xb00f0000}),
-    OPERATION("prmt.b32 %r9, %r1, %r2, %r3", {{0x44332211, 0x88776655, 0x7531}, 0x88664422}, {{0x44332211, 0x88776655, 0xf8}, 0x1111ff00}),
-    OPERATION("prmt.b32.f4e %r9, %r1, %r2, %r3", {{0x44332211, 0x88776655, 1}, 0x55443322}, {{0x44332211, 0x88776655, 7}, 0x77665544}),
-    OPERATION("prmt.b32.b4e %r9, %r1, %r2, %r3", {{0x44332211, 0x88776655, 1}, 0x77881122}, {{0x44332211, 0x88776655, 3}, 0x11223344}),
+    OPERATION("prmt.b32 %r9, %r1, %r2, %r3", {{0x44332211, 0x88776655, 0x7531}, 0x88664422},
+              {{0x44332211, 0x88776655, 0xf8}, 0x1111ff00}),
+    OPERATION("prmt.b32.f4e %r9, %r1, %r2, %r3", {{0x44332211, 0x88776655, 1}, 0x55443322},
+              {{0x44332211, 0x88776655, 7}, 0x77665544}),
+    OPERATION("prmt.b32.b4e %r9, %r1, %r2, %r3", {{0x44332211, 0x88776655, 1}, 0x77881122},
+              {{0x44332211, 0x88776655, 3}, 0x11223344}),
     OPERATION("prmt.b32.rc8 %r9, %r1, %r2, %r3", {{0x44332211, 0, 2}, 0x33333333}),
     OPERATION("prmt.b32.ecl %r9, %r1, %r2, %r3", {{0x44332211, 0, 2}, 0x44333333}),
     OPERATION("prmt.b32.ecr %r9, %r1, %r2, %r3", {{0x44332211, 0, 1}, 0x22222211}),
     OPERATION("prmt.b32.rc16 %r9, %r1, %r2, %r3", {{0x44332211, 0, 1}, 0x44334433}),
     OPERATION("shf.l.wrap.b32 %r9, %r1, %r2, %r3", {{0xf0000000, 1, 4}, 0x1f}, {{0xf0000000, 1, 36}, 0x1f}, {{7, 9, 0}, 9}),
-    OPERATION("shf.l.clamp.b32 %r9, %r1, %r2, %r3", {{0xf0000000, 1, 4}, 0x1f}, {{0xf0000000, 1, 36}, 0xf0000000}, {{7, 9, 32}, 7}),
-    OPERATION("shf.r.wrap.b32 %r9, %r1, %r2, %r3", {{0xf0, 0xabc, 4}, 0xc000000f}, {{0xf0, 0xabc, 36}, 0xc000000f}, {{7, 9, 32}, 7}),
-    OPERATION("shf.r.clamp.b32 %r9, %r1, %r2, %r3", {{0xf0, 0xabc, 4}, 0xc000000f}, {{0xf0, 0xabc, 36}, 0xabc}, {{7, 9, 32}, 9}),
+    OPERATION("shf.l.clamp.b32 %r9, %r1, %r2, %r3", {{0xf0000000, 1, 4}, 0x1f}, {{0xf0000000, 1, 36}, 0xf0000000},
+              {{7, 9, 32}, 7}),
+    OPERATION("shf.r.wrap.b32 %r9, %r1, %r2, %r3", {{0xf0, 0xabc, 4}, 0xc000000f}, {{0xf0, 0xabc, 36}, 0xc000000f},
+              {{7, 9, 32}, 7}),
+    OPERATION("shf.r.clamp.b32 %r9, %r1, %r2, %r3", {{0xf0, 0xabc, 4}, 0xc000000f}, {{0xf0, 0xabc, 36}, 0xabc},
+              {{7, 9, 32}, 9}),
     OPERATION("lop3.b32 %r9, %r1, %r2, %r3, 0xca", {{0xff00ff00, 0x12345678, 0x9abcdef0}, 0x12bc56f0}),
     OPERATION("dp4a.s32.s32 %r9, %r1, %r2, %r3", {{0xff02fe80, 0xff020304, 10}, -503u}),
     OPERATION("dp4a.s32.u32 %r9, %r1, %r2, %r3", {{0xff02fe80, 0xff020304, 10}, -759u}),
@@ -107,7 +120,8 @@ static const operation floats[] = {
     OPERATION("min.f32 %f9, %f1, %f2", {{NAN_32, 0x3f800000, 0}, 0x3f800000}, {{0x3f800000, 0xffc12345, 0}, 0x3f800000},
               {{0x7fc00000, 0x7fc00000, 0}, NAN_32}, {{0x80000000, 0, 0}, 0x80000000}, {{0, 0x80000000, 0}, 0x80000000}),
     OPERATION("max.f32 %f9, %f1, %f2", {{NAN_32, 0xff800000, 0}, 0xff800000}, {{0x80000000, 0, 0}, 0}, {{0, 0x80000000, 0}, 0}),
-    OPERATION("fma.rn.f32 %f9, %f1, %f2, %f3", {{0x3f800800, 0x3f800800, 0xbf801000}, 0x33800000}, {{0x3f800000, 0x3f800000, 0xbf800000}, 0}),
+    OPERATION("fma.rn.f32 %f9, %f1, %f2, %f3", {{0x3f800800, 0x3f800800, 0xbf801000}, 0x33800000},
+              {{0x3f800000, 0x3f800000, 0xbf800000}, 0}),
     OPERATION("fma.rm.f32 %f9, %f1, %f2, %f3", {{0x3f800000, 0x3f800000, 0x30800000}, 0x3f800000},
               {{0x3f800000, 0x3f800000, 0xb0800000}, 0x3f7fffff}, {{0x3f800000, 0x3f800000, 0xbf800000}, 0x80000000}),
     OPERATION("fma.rp.f32 %f9, %f1, %f2, %f3", {{0x3f800000, 0x3f800000, 0x30800000}, 0x3f800001},
@@ -115,8 +129,10 @@ static const operation floats[] = {
     OPERATION("fma.rz.f32 %f9, %f1, %f2, %f3", {{0xbf800000, 0x3f800000, 0xb0800000}, 0xbf800000},
               {{0xbf800000, 0x3f800000, 0x30800000}, 0xbf7fffff}),
     OPERATION("add.ftz.f32 %f9, %f1, %f2", {{0x007fffff, 0x80000000, 0}, 0}, {{0x80000001, 0x80000000, 0}, 0x80000000}),
-    OPERATION("add.sat.f32 %f9, %f1, %f2", {{0x40000000, 0x40000000, 0}, 0x3f800000}, {{0xbf800000, 0, 0}, 0}, {{NAN_32, 0, 0}, 0}),
-    OPERATION("copysign.f32 %f9, %f1, %f2", {{0x80000000, 0x40000000, 0}, 0xc0000000}, {{0x3f800000, 0xc0000000, 0}, 0x40000000}),
+    OPERATION("add.sat.f32 %f9, %f1, %f2", {{0x40000000, 0x40000000, 0}, 0x3f800000}, {{0xbf800000, 0, 0}, 0},
+              {{NAN_32, 0, 0}, 0}),
+    OPERATION("copysign.f32 %f9, %f1, %f2", {{0x80000000, 0x40000000, 0}, 0xc0000000},
+              {{0x3f800000, 0xc0000000, 0}, 0x40000000}),
     OPERATION("neg.f32 %f9, %f1", {{0x7fc12345, 0, 0}, 0xffc12345}, {{0, 0, 0}, 0x80000000}),
     OPERATION("abs.f32 %f9, %f1", {{0xffc12345, 0, 0}, 0x7fc12345}),
     OPERATION("div.rn.f32 %f9, %f1, %f2", {{0x3f800000, 0x40400000, 0}, 0x3eaaaaab}, {{0x3f800000, 0x80000000, 0}, 0xff800000}),
@@ -124,28 +140,30 @@ static const operation floats[] = {
     OPERATION("ex2.approx.f32 %f9, %f1", {{0x40400000, 0, 0}, 0x41000000}, {{0xff800000, 0, 0}, 0}),
     OPERATION("lg2.approx.f32 %f9, %f1", {{0x41000000, 0, 0}, 0x40400000}, {{0, 0, 0}, 0xff800000}),
     OPERATION("rcp.approx.ftz.f32 %f9, %f1", {{0x40800000, 0, 0}, 0x3e800000}, {{0x80000001, 0, 0}, 0xff800000}),
-    OPERATION("fma.rn.f64 %d9, %d1, %d2, %d3", {{0x3ff0000000000001, 0x3ff0000000000001, 0xbff0000000000002}, 0x3970000000000000}),
+    OPERATION("fma.rn.f64 %d9, %d1, %d2, %d3",
+              {{0x3ff0000000000001, 0x3ff0000000000001, 0xbff0000000000002}, 0x3970000000000000}),
     OPERATION("setp.lt.f32 %p5, %f1, %f2", {{NAN_32, 0, 0}, 0}, {{0x80000000, 0, 0}, 0}, {{0xbf800000, 0, 0}, 1}),
     OPERATION("setp.ltu.f32 %p5, %f1, %f2", {{NAN_32, 0, 0}, 1}, {{0, 0x80000000, 0}, 0}),
     OPERATION("setp.ne.f32 %p5, %f1, %f2", {{NAN_32, 0, 0}, 0}, {{0, 0x80000000, 0}, 0}, {{1, 0, 0}, 1}),
     OPERATION("setp.neu.f32 %p5, %f1, %f2", {{NAN_32, 0, 0}, 1}, {{0, 0x80000000, 0}, 0}),
     OPERATION("setp.num.f32 %p5, %f1, %f2", {{NAN_32, 0, 0}, 0}, {{0x7f800000, 0, 0}, 1}),
     OPERATION("setp.nan.f64 %p5, %d1, %d2", {{0x7ff8000000000000, 0, 0}, 1}, {{0x7ff0000000000000, 0, 0}, 0}),
-    OPERATION("cvt.rn.f16.f32 %h9, %f1", {{0x3f801000, 0, 0}, 0x3c00}, {{0x3f803000, 0, 0}, 0x3c02}, {{0x477fefff, 0, 0}, 0x7bff},
-              {{0x477ff000, 0, 0}, 0x7c00}, {{0x33000000, 0, 0}, 0}, {{0x33000001, 0, 0}, 1}, {{0xb3c00000, 0, 0}, 0x8002},
-              {{0xffc00000, 0, 0}, 0x7fff}),
-    OPERATION("cvt.rn.bf16.f32 %h9, %f1", {{0x3f808000, 0, 0}, 0x3f80}, {{0x3f818000, 0, 0}, 0x3f82}, {{0x3f808001, 0, 0}, 0x3f81},
-              {{0x7f7fffff, 0, 0}, 0x7f80}, {{0x7f800001, 0, 0}, 0x7fff}),
+    OPERATION("cvt.rn.f16.f32 %h9, %f1", {{0x3f801000, 0, 0}, 0x3c00}, {{0x3f803000, 0, 0}, 0x3c02},
+              {{0x477fefff, 0, 0}, 0x7bff}, {{0x477ff000, 0, 0}, 0x7c00}, {{0x33000000, 0, 0}, 0}, {{0x33000001, 0, 0}, 1},
+              {{0xb3c00000, 0, 0}, 0x8002}, {{0xffc00000, 0, 0}, 0x7fff}),
+    OPERATION("cvt.rn.bf16.f32 %h9, %f1", {{0x3f808000, 0, 0}, 0x3f80}, {{0x3f818000, 0, 0}, 0x3f82},
+              {{0x3f808001, 0, 0}, 0x3f81}, {{0x7f7fffff, 0, 0}, 0x7f80}, {{0x7f800001, 0, 0}, 0x7fff}),
     OPERATION("cvt.rn.f16x2.f32 %r9, %f1, %f2", {{0x3f800000, 0x40000000, 0}, 0x3c004000}),
     OPERATION("cvt.rn.bf16x2.f32 %r9, %f1, %f2", {{0x3f800000, 0x40000000, 0}, 0x3f804000}),
     OPERATION("cvt.f32.f16 %f9, %h1", {{1, 0, 0}, 0x33800000}, {{0xfc00, 0, 0}, 0xff800000}, {{0x83ff, 0, 0}, 0xb87fc000}),
-    OPERATION("cvt.rni.s32.f32 %r9, %f1", {{0x40200000, 0, 0}, 2}, {{0x40600000, 0, 0}, 4}, {{0xc0200000, 0, 0}, -2u}, {{NAN_32, 0, 0}, 0},
-              {{0x501502f9, 0, 0}, 0x7fffffff}, {{0xff800000, 0, 0}, 0x80000000}),
+    OPERATION("cvt.rni.s32.f32 %r9, %f1", {{0x40200000, 0, 0}, 2}, {{0x40600000, 0, 0}, 4}, {{0xc0200000, 0, 0}, -2u},
+              {{NAN_32, 0, 0}, 0}, {{0x501502f9, 0, 0}, 0x7fffffff}, {{0xff800000, 0, 0}, 0x80000000}),
     OPERATION("cvt.rzi.s32.f32 %r9, %f1", {{0xbff33333, 0, 0}, -1u}),
     OPERATION("cvt.rmi.s32.f32 %r9, %f1", {{0xbf8ccccd, 0, 0}, -2u}),
     OPERATION("cvt.rpi.s32.f32 %r9, %f1", {{0x3f8ccccd, 0, 0}, 2}),
     OPERATION("cvt.rzi.u32.f32 %r9, %f1", {{0xbf800000, 0, 0}, 0}, {{0x4f951560, 0, 0}, ~0u}),
-    OPERATION("cvt.rn.f32.s32 %f9, %r1", {{16777217, 0, 0}, 0x4b800000}, {{16777219, 0, 0}, 0x4b800002}, {{~0u, 0, 0}, 0xbf800000}),
+    OPERATION("cvt.rn.f32.s32 %f9, %r1", {{16777217, 0, 0}, 0x4b800000}, {{16777219, 0, 0}, 0x4b800002},
+              {{~0u, 0, 0}, 0xbf800000}),
     OPERATION("cvt.rz.f32.s32 %f9, %r1", {{16777219, 0, 0}, 0x4b800001}),
     OPERATION("fma.rn.f16x2 %r9, %r1, %r2, %r3", {{0x3c033c00, 0x3c034000, 0xbc063c00}, 0x00904200}),
     OPERATION("add.f16x2 %r9, %r1, %r2", {{0x7bff3c00, 0x7bff3c00, 0}, 0x7c004000}),
@@ -207,7 +225,8 @@ static void check_operations(const operation *operations, size_t count)
 {
     numbers *n = case_allocate(sizeof *n);
     int misses = 0;
-    for (size_t i = 0; i < count; ++i) misses += misses_of(&operations[i], n, UINT32_MAX) + misses_of(&operations[i], n, 0x9e3779b9);
+    for (size_t i = 0; i < count; ++i)
+        misses += misses_of(&operations[i], n, UINT32_MAX) + misses_of(&operations[i], n, 0x9e3779b9);
     case_free(n);
     assert_int_equal(misses, 0);
 }
@@ -272,7 +291,8 @@ static void halves_are_rounded_to_even(void **state)
 static void run_lanes(uint32_t lanes, const char *body, uint32_t *out)
 {
     char text[8192];
-    snprintf(text, sizeof text, "%s\nmul.wide.u32 %%d1, %%r0, 4;\nadd.s64 %%d1, %%d1, %%d0;\nst.global.u32 [%%d1], %%r9;\n", body);
+    snprintf(text, sizeof text, "%s\nmul.wide.u32 %%d1, %%r0, 4;\nadd.s64 %%d1, %%d1, %%d0;\nst.global.u32 [%%d1], %%r9;\n",
+             body);
     case_must_run(&(case_launch){.threads = lanes}, text, out);
 }
 
@@ -287,15 +307,20 @@ static void shuffles(void **state)
             for (size_t i = 0; i < sizeof steps / sizeof *steps; ++i) {
                 int step = steps[i];
                 char body[512];
-                snprintf(body, sizeof body,
-                         "mul.lo.u32 %%r1, %%r0, 7;\nshfl.sync.%s.b32 %%r9|%%p1, %%r1, %d, %d, -1;\n@%%p1 add.u32 %%r9, %%r9, 1000;",
-                         modes[mode], step, (LANES - width) << 8 | (mode == 0 ? 0 : 31));
+                snprintf(
+                    body, sizeof body,
+                    "mul.lo.u32 %%r1, %%r0, 7;\nshfl.sync.%s.b32 %%r9|%%p1, %%r1, %d, %d, -1;\n@%%p1 add.u32 %%r9, %%r9, 1000;",
+                    modes[mode], step, (LANES - width) << 8 | (mode == 0 ? 0 : 31));
                 run_lanes(LANES, body, out);
                 for (int lane = 0; lane < LANES; ++lane) { /* as CUDA's __shfl_sync has it, which counts in widths */
                     int first = lane / width * width, last = first + width - 1;
-                    int from = mode == 0 ? lane - step : mode == 1 ? lane + step : mode == 2 ? lane ^ step : first + step % width;
+                    int from = mode == 0   ? lane - step
+                               : mode == 1 ? lane + step
+                               : mode == 2 ? lane ^ step
+                                           : first + step % width;
                     bool inside = mode == 0 ? from >= first : from <= last;
-                    if (out[lane] != (uint32_t)(inside ? 7 * from + 1000 : 7 * lane)) fail_msg("%s: lane %d: %u", body, lane, out[lane]);
+                    if (out[lane] != (uint32_t)(inside ? 7 * from + 1000 : 7 * lane))
+                        fail_msg("%s: lane %d: %u", body, lane, out[lane]);
                 }
             }
     case_free(out);
@@ -305,10 +330,14 @@ static void shuffles(void **state)
 static void votes_and_sums(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"redux.sync.add.s32 %r9, %r1, %r2;", "redux.sync.min.s32 %r9, %r1, %r2;",
-                                        "redux.sync.max.u32 %r9, %r1, %r2;", "redux.sync.and.b32 %r9, %r1, %r2;",
-                                        "redux.sync.or.b32 %r9, %r1, %r2;",  "redux.sync.xor.b32 %r9, %r1, %r2;",
-                                        "vote.sync.ballot.b32 %r9, %p1, %r2;", "vote.sync.all.pred %p2, %p1, %r2;\nselp.u32 %r9, 1, 0, %p2;",
+    static const char *const texts[] = {"redux.sync.add.s32 %r9, %r1, %r2;",
+                                        "redux.sync.min.s32 %r9, %r1, %r2;",
+                                        "redux.sync.max.u32 %r9, %r1, %r2;",
+                                        "redux.sync.and.b32 %r9, %r1, %r2;",
+                                        "redux.sync.or.b32 %r9, %r1, %r2;",
+                                        "redux.sync.xor.b32 %r9, %r1, %r2;",
+                                        "vote.sync.ballot.b32 %r9, %p1, %r2;",
+                                        "vote.sync.all.pred %p2, %p1, %r2;\nselp.u32 %r9, 1, 0, %p2;",
                                         "vote.sync.any.pred %p2, !%p1, %r2;\nselp.u32 %r9, 1, 0, %p2;",
                                         "vote.sync.uni.pred %p2, %p1, %r2;\nselp.u32 %r9, 1, 0, %p2;",
                                         "match.any.sync.b32 %r9, %r3, %r2;"};
@@ -316,11 +345,12 @@ static void votes_and_sums(void **state)
     for (size_t t = 0; t < sizeof texts / sizeof *texts; ++t)
         for (int apart = 0; apart < 2; ++apart) { /* whether the groups come there by different ways */
             char body[1024];
-            snprintf(body, sizeof body,
-                     "mad.lo.u32 %%r1, %%r0, 5, 0;\nand.b32 %%r1, %%r1, 31;\nsub.u32 %%r1, %%r1, 9;\nand.b32 %%r3, %%r0, 3;\n"
-                     "setp.lt.u32 %%p3, %%r0, 12;\nselp.b32 %%r2, 0xfff, 0xfffff000, %%p3;\nsetp.lt.s32 %%p1, %%r1, 20;\n%s\n%s\n"
-                     "bra end;\nother:\n%s\nend:",
-                     apart ? "@%p3 bra other;" : "", texts[t], texts[t]);
+            snprintf(
+                body, sizeof body,
+                "mad.lo.u32 %%r1, %%r0, 5, 0;\nand.b32 %%r1, %%r1, 31;\nsub.u32 %%r1, %%r1, 9;\nand.b32 %%r3, %%r0, 3;\n"
+                "setp.lt.u32 %%p3, %%r0, 12;\nselp.b32 %%r2, 0xfff, 0xfffff000, %%p3;\nsetp.lt.s32 %%p1, %%r1, 20;\n%s\n%s\n"
+                "bra end;\nother:\n%s\nend:",
+                apart ? "@%p3 bra other;" : "", texts[t], texts[t]);
             run_lanes(LANES, body, out);
             for (int lane = 0; lane < LANES; ++lane) {
                 int from = lane < 12 ? 0 : 12, to = lane < 12 ? 12 : LANES;
@@ -333,8 +363,8 @@ static void votes_and_sums(void **state)
                     same |= (uint32_t)(l % 4 == lane % 4) << l;
                 }
                 uint32_t whole = lane < 12 ? 0xfff : 0xfffff000;
-                const uint32_t wanted[] = {sum, least, most, all, any, odd, votes, votes == whole, votes != whole,
-                                           votes == whole || !votes, same};
+                const uint32_t wanted[] = {
+                    sum, least, most, all, any, odd, votes, votes == whole, votes != whole, votes == whole || !votes, same};
                 if (out[lane] != wanted[t]) fail_msg("%s: lane %d: %#x, not %#x", texts[t], lane, out[lane], wanted[t]);
             }
         }
@@ -345,8 +375,8 @@ static void votes_and_sums(void **state)
 
 #define NESTED                                                                                                                 \
     "mov.u32 %r9, %r0;\nsetp.lt.u32 %p1, %r0, 16;\nand.b32 %r1, %r0, 1;\nsetp.eq.u32 %p2, %r1, 1;\nand.b32 %r1, %r0, 2;\n"     \
-    "setp.eq.u32 %p3, %r1, 2;\n@%p1 bra low;\n@%p3 bra high_two;\nmov.b32 %r9, 7;\nbra high_end;\nhigh_two:\n"                \
-    "mul.lo.u32 %r9, %r9, 3;\nhigh_end:\nbra end;\nlow:\n@!%p2 bra even;\nadd.u32 %r9, %r9, 100;\nbra end;\neven:\n"          \
+    "setp.eq.u32 %p3, %r1, 2;\n@%p1 bra low;\n@%p3 bra high_two;\nmov.b32 %r9, 7;\nbra high_end;\nhigh_two:\n"                 \
+    "mul.lo.u32 %r9, %r9, 3;\nhigh_end:\nbra end;\nlow:\n@!%p2 bra even;\nadd.u32 %r9, %r9, 100;\nbra end;\neven:\n"           \
     "add.u32 %r9, %r9, 200;\nend:\n"
 
 static uint32_t nested(uint32_t lane)
@@ -373,22 +403,28 @@ static void lanes_go_different_ways(void **state)
         {NESTED "activemask.b32 %r9;", all_meet},
         /* as many turns as the lane's number */
         {"mov.b32 %r9, 0;\nmov.b32 %r1, 0;\nagain:\nsetp.ge.u32 %p1, %r1, %r0;\n@%p1 bra end;\nadd.u32 %r1, %r1, 1;\n"
-         "add.u32 %r9, %r9, %r1;\nbra again;\nend:", triangle},
+         "add.u32 %r9, %r9, %r1;\nbra again;\nend:",
+         triangle},
         /* a loop in a loop, both of the lane's own length */
         {"mov.b32 %r9, 0;\nmov.b32 %r1, 0;\nrem.u32 %r3, %r0, 3;\nouter:\nsetp.ge.u32 %p1, %r1, %r0;\n@%p1 bra end;\n"
          "mov.b32 %r2, 0;\ninner:\nsetp.ge.u32 %p2, %r2, %r3;\n@%p2 bra next;\nadd.u32 %r9, %r9, 1;\nadd.u32 %r2, %r2, 1;\n"
-         "bra inner;\nnext:\nadd.u32 %r1, %r1, 1;\nbra outer;\nend:", loops},
+         "bra inner;\nnext:\nadd.u32 %r1, %r1, 1;\nbra outer;\nend:",
+         loops},
         /* the last twelve return; nobody waits for them */
         {"setp.ge.u32 %p1, %r0, 20;\n@%p1 ret;\nbar.sync 0;\nmov.pred %p2, 1;\nvote.sync.ballot.b32 %r9, %p2, -1;", gone},
         /* a predicate that most lanes never wrote is not asked of them */
         {"mov.b32 %r9, 5;\nsetp.ge.u32 %p1, %r0, 8;\n@%p1 bra end;\nsetp.eq.u32 %p2, %r0, 3;\n@%p2 mov.b32 %r9, 1;\n"
-         "@!%p2 mov.b32 %r9, 2;\nend:", written},
+         "@!%p2 mov.b32 %r9, 2;\nend:",
+         written},
         /* what a lane has written stays its own, though others reuse registers elsewhere */
-        {"and.b32 %r1, %r0, 1;\nsetp.eq.u32 %p1, %r1, 1;\n@%p1 bra odd;\nmov.b32 %r2, 1;\nadd.u32 %r3, %r2, 2;\nmov.b32 %r9, %r3;\n"
-         "bra end;\nodd:\nmov.b32 %r4, 40;\nadd.u32 %r9, %r4, %r0;\nend:", kept},
+        {"and.b32 %r1, %r0, 1;\nsetp.eq.u32 %p1, %r1, 1;\n@%p1 bra odd;\nmov.b32 %r2, 1;\nadd.u32 %r3, %r2, 2;\nmov.b32 %r9, "
+         "%r3;\n"
+         "bra end;\nodd:\nmov.b32 %r4, 40;\nadd.u32 %r9, %r4, %r0;\nend:",
+         kept},
         /* halves that came apart exchange among themselves */
         {"setp.lt.u32 %p1, %r0, 16;\n@%p1 bra low;\nredux.sync.add.u32 %r9, %r0, 0xffff0000;\nbra end;\nlow:\n"
-         "redux.sync.add.u32 %r9, %r0, 0xffff;\nend:\nbar.warp.sync -1;", sums}};
+         "redux.sync.add.u32 %r9, %r0, 0xffff;\nend:\nbar.warp.sync -1;",
+         sums}};
     uint32_t *out = case_allocate(4 * LANES);
     static const char *const orders[] = {NULL, "early", "random"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i)
@@ -407,10 +443,11 @@ static void lanes_go_different_ways(void **state)
 static void blocks_of_odd_sizes(void **state)
 {
     (void)state;
-    static const char body[] = "shl.b32 %r1, %r0, 2;\nadd.u32 %r1, %r1, tile;\nmov.u32 %r2, %warpid;\nmov.u32 %r3, %laneid;\n"
-                               "mad.lo.u32 %r2, %r2, 32, %r3;\nst.shared.u32 [%r1], %r2;\nsetp.eq.u32 %p1, %r0, 39;\n"
-                               "bar.red.or.pred %p2, 0, %p1;\nmov.u32 %r4, %ntid.x;\nsub.u32 %r4, %r4, %r0;\nshl.b32 %r4, %r4, 2;\n"
-                               "add.u32 %r4, %r4, tile+-4;\nld.shared.u32 %r9, [%r4];\n@%p2 add.u32 %r9, %r9, 1000;";
+    static const char body[] =
+        "shl.b32 %r1, %r0, 2;\nadd.u32 %r1, %r1, tile;\nmov.u32 %r2, %warpid;\nmov.u32 %r3, %laneid;\n"
+        "mad.lo.u32 %r2, %r2, 32, %r3;\nst.shared.u32 [%r1], %r2;\nsetp.eq.u32 %p1, %r0, 39;\n"
+        "bar.red.or.pred %p2, 0, %p1;\nmov.u32 %r4, %ntid.x;\nsub.u32 %r4, %r4, %r0;\nshl.b32 %r4, %r4, 2;\n"
+        "add.u32 %r4, %r4, tile+-4;\nld.shared.u32 %r9, [%r4];\n@%p2 add.u32 %r9, %r9, 1000;";
     uint32_t *out = case_allocate(4 * 40);
     run_lanes(40, body, out);
     for (uint32_t i = 0; i < 40; ++i) assert_int_equal(out[i], 1000 + 39 - i);
@@ -419,9 +456,9 @@ static void blocks_of_odd_sizes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(integers_are_right),      cmocka_unit_test(floats_are_right),
-                                       cmocka_unit_test(halves_are_rounded_to_even), cmocka_unit_test(shuffles),
-                                       cmocka_unit_test(votes_and_sums),          cmocka_unit_test(lanes_go_different_ways),
-                                       cmocka_unit_test(blocks_of_odd_sizes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(integers_are_right), cmocka_unit_test(floats_are_right), cmocka_unit_test(halves_are_rounded_to_even),
+        cmocka_unit_test(shuffles),           cmocka_unit_test(votes_and_sums),   cmocka_unit_test(lanes_go_different_ways),
+        cmocka_unit_test(blocks_of_odd_sizes)};
     return cmocka_run_group_tests(tests, case_open, case_close);
 }

@@ -196,6 +196,7 @@ struct emu_warp {
     emu_copies *copies;     /* NULL: none yet */
     int barrier_waiting;    /* 1 + number of the barrier that it has arrived at and waits for; 0: none */
     uint32_t barrier_phase;
+    int asking;      /* 1 + the lane whose access is looked up; 0: the whole warp's */
     uint32_t fenced; /* block->writes when it last executed fence.proxy.async */
     bool cluster_arrived;
     uint32_t cluster_phase;
@@ -218,6 +219,7 @@ struct emu_block {
     int warps, running; /* of them */
     struct {
         uint32_t arrived, phase, any, result;
+        bool counted; /* those who arrived said how many there are to be */
     } barrier[16];
 };
 

@@ -286,7 +286,10 @@ static emu_outcome run_copy(emu_warp *warp, const emu_instruction *in, uint32_t 
         if (!(mask >> lane & 1)) continue;
         uint64_t to = emu_address(warp, &in->operand[0], lane), from = emu_address(warp, &in->operand[1], lane);
         bool none = in->slot[1] != EMU_NONE && emu_u32(warp, in->slot[1])[lane];
-        if (in->slot[0] != EMU_NONE && emu_u32(warp, in->slot[0])[lane] == 0) none = true;
+        uint32_t read = in->slot[0] == EMU_NONE ? copy->bytes : emu_u32(warp, in->slot[0])[lane];
+        if (read && read != copy->bytes)
+            emu_fail(warp, in, lane, "it reads %u of %u bytes, which is not emulated", read, copy->bytes);
+        none = none || !read;
         if (to % copy->bytes || (!none && from % copy->bytes))
             emu_fail(warp, in, lane, "0x%llx from 0x%llx, not both aligned", (unsigned long long)to, (unsigned long long)from);
         copy->to[lane] = emu_shared(warp, in, to, copy->bytes, "copies to");
@@ -362,7 +365,9 @@ static bool take_copy(emu_instruction *in)
         in->number[0] = (int)in->operand[0].value;
         return in->run = run_wait_group, true;
     }
-    if (in->operands < 3 || in->operand[2].kind != EMU_IMMEDIATE) return false;
+    int64_t bytes = in->operand[2].value;
+    if (in->operands < 3 || in->operand[2].kind != EMU_IMMEDIATE || in->operand[3].negated) return false;
+    if (bytes != 4 && bytes != 8 && bytes != 16) return false;
     if (in->operands > 3) in->slot[in->operand[3].is_predicate] = in->operand[3].slot;
     in->run = run_copy;
     return true;

@@ -44,7 +44,10 @@ void emu_fail(emu_warp *warp, const emu_instruction *in, int lane, const char *f
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     snprintf(m->grid.why, sizeof m->grid.why, "%s, line %d (%s), block %u,%u,%u, thread %d: %s", m->grid.function->name,
-             in->line, in->opcode, block->id[0], block->id[1], block->id[2], warp->index * EMU_LANES + (lane < 0 ? 0 : lane),
+             in->line, in->opcode, block->id[0], block->id[1], block->id[2],
+             warp->index * EMU_LANES + (lane >= 0      ? lane
+                                        : warp->asking ? warp->asking - 1
+                                                       : 0),
              text);
     longjmp(m->out, 1);
 }
@@ -73,6 +76,7 @@ static void complete_barrier(emu_block *block, int number)
 static void arrive(emu_warp *warp, const emu_instruction *in, int number)
 {
     uint32_t wanted = threads_wanted(warp, in), arrived = warp->block->barrier[number].arrived += EMU_LANES;
+    warp->block->barrier[number].counted = in->slot[1] != EMU_NONE;
     if (wanted % EMU_LANES) emu_fail(warp, in, -1, "barrier %d for %u threads, which are no whole warps", number, wanted);
     if (arrived > wanted) emu_fail(warp, in, -1, "barrier %d has %u threads where %u are to come", number, arrived, wanted);
     if (arrived == wanted) complete_barrier(warp->block, number);
@@ -223,9 +227,11 @@ static void end_warp(emu_warp *warp)
     emu_matrix_end_warp(warp);
     block->running--;
     if (warp->cluster_arrived && warp->cluster_phase == block->cluster->phase) block->cluster->arrived_and_gone++;
-    /* Only a barrier for the whole block waits for those who have gone; with a count of its own it would be short for ever. */
-    if (block->running && block->barrier[0].arrived && block->barrier[0].arrived >= (uint32_t)block->running * EMU_LANES)
-        complete_barrier(block, 0);
+    /* Those who have gone are not waited for, unless it was said how many are to come. */
+    for (int i = 0; i < 16; ++i)
+        if (block->barrier[i].arrived && !block->barrier[i].counted &&
+            block->barrier[i].arrived >= (uint32_t)block->running * EMU_LANES)
+            complete_barrier(block, i);
     complete_cluster(block->cluster);
     if (!block->running) block->cluster->running--;
 }

@@ -105,10 +105,21 @@ typedef struct product {
     unsigned char bytes[];
 } product;
 
+/* A register of D until its product is waited for: it is all ones in the meantime. */
+typedef struct sum {
+    uint32_t slot;
+    uint64_t group; /* of the last product that adds to it */
+    int line;       /* of that */
+    float value[EMU_LANES];
+} sum;
+
 struct emu_products {
     product *first, **end;
     uint64_t committed; /* groups; the open one has this number */
     bool fenced;
+    sum *sum;
+    size_t sums, room;
+    uint32_t *sum_of; /* of each slot: its number in sum, plus 1 */
 };
 
 static emu_products *products_of(emu_warp *warp, const emu_instruction *in)
@@ -117,6 +128,8 @@ static emu_products *products_of(emu_warp *warp, const emu_instruction *in)
     warp->products = calloc(1, sizeof *warp->products);
     if (!warp->products) emu_fail(warp, in, -1, "no memory for the products of a warp");
     warp->products->end = &warp->products->first;
+    warp->products->sum_of = calloc(warp->block->grid->function->slots + 1, sizeof *warp->products->sum_of);
+    if (!warp->products->sum_of) emu_fail(warp, in, -1, "no memory for the products of a warp");
     return warp->products;
 }
 
@@ -195,6 +208,59 @@ static void check_held(emu_warp *warp, const emu_instruction *in, const product 
     }
 }
 
+/* The register's value as products will have left it; the register itself tells nothing until they are waited for. */
+static sum *sum_of(emu_warp *warp, const emu_instruction *in, uint32_t slot)
+{
+    emu_products *all = warp->products;
+    if (!all->sum_of[slot]) {
+        if (all->sums == all->room) {
+            size_t room = all->room ? 2 * all->room : 64;
+            sum *more = realloc(all->sum, room * sizeof *more);
+            if (!more) emu_fail(warp, in, -1, "no memory for the products of a warp");
+            all->sum = more;
+            all->room = room;
+        }
+        all->sum[all->sums] = (sum){.slot = slot};
+        memcpy(all->sum[all->sums].value, emu_f32(warp, slot), sizeof all->sum->value);
+        all->sum_of[slot] = (uint32_t)++all->sums;
+    }
+    sum *s = &all->sum[all->sum_of[slot] - 1];
+    s->group = all->committed;
+    s->line = in->line;
+    return s;
+}
+
+static void hide_sum(emu_warp *warp, const sum *s)
+{
+    if (warp->block->grid->order == EMU_EARLY)
+        memcpy(emu_f32(warp, s->slot), s->value, sizeof s->value);
+    else
+        memset(emu_f32(warp, s->slot), 0xff, sizeof s->value);
+}
+
+/* Those whose last product is in a group before `group` are in their registers from now on. */
+static void show_sums(emu_warp *warp, const emu_instruction *in, uint64_t group)
+{
+    emu_products *all = warp->products;
+    for (size_t i = 0; i < all->sums;) {
+        sum *s = &all->sum[i];
+        if (s->group >= group) {
+            ++i;
+            continue;
+        }
+        const uint32_t *now = emu_u32(warp, s->slot);
+        for (int lane = 0; lane < EMU_LANES && warp->block->grid->order != EMU_EARLY; lane++)
+            if (now[lane] != UINT32_MAX)
+                emu_fail(warp, in, lane, "D of the wgmma at line %d was written before wgmma.wait_group", s->line);
+        memcpy(emu_f32(warp, s->slot), s->value, sizeof s->value);
+        all->sum_of[s->slot] = 0;
+        if (i != --all->sums) {
+            *s = all->sum[all->sums];
+            all->sum_of[s->slot] = (uint32_t)i + 1;
+        }
+    }
+}
+
 static emu_outcome run_fence(emu_warp *warp, const emu_instruction *in, uint32_t mask)
 {
     emu_whole_warp(warp, in, mask);
@@ -221,6 +287,8 @@ static emu_outcome run_wait(emu_warp *warp, const emu_instruction *in, uint32_t 
         if (!all->first) all->end = &all->first;
         free(p);
     }
+    uint64_t left = (uint64_t)in->number[0];
+    show_sums(warp, in, all->committed > left ? all->committed - left : 0);
     return EMU_STEP;
 }
 
@@ -239,6 +307,8 @@ void emu_matrix_free(emu_warp *warp)
         next = p->next;
         free(p);
     }
+    free(warp->products->sum);
+    free(warp->products->sum_of);
     free(warp->products);
     warp->products = NULL;
 }
@@ -288,15 +358,16 @@ static emu_outcome run_product(emu_warp *warp, const emu_instruction *in, uint32
     product_read(warp, in, p);
     left_read(warp, in, p, &left);
     for (int strip = 0; strip < p->view[1].strips; strip++) {
-        emu_strip sum;
-        float *d[4];
+        emu_strip total;
         strip_read(&p->view[1], p->copy[1], strip, in->number[FLAGS] & BF16, right.value);
+        for (int i = 0; i < 4; i++)
+            memcpy(total[i], sum_of(warp, in, emu_element(warp, &in->operand[0], 4 * strip + i))->value, sizeof total[i]);
+        emu_strip_multiply(&left, &right, in->number[SIGN], add ? (const float(*)[EMU_LANES])total : NULL, total);
         for (int i = 0; i < 4; i++) {
-            d[i] = emu_f32(warp, emu_element(warp, &in->operand[0], 4 * strip + i));
-            memcpy(sum[i], d[i], sizeof sum[i]);
+            sum *s = sum_of(warp, in, emu_element(warp, &in->operand[0], 4 * strip + i));
+            memcpy(s->value, total[i], sizeof total[i]);
+            hide_sum(warp, s);
         }
-        emu_strip_multiply(&left, &right, in->number[SIGN], add ? (const float(*)[EMU_LANES])sum : NULL, sum);
-        for (int i = 0; i < 4; i++) memcpy(d[i], sum[i], sizeof sum[i]);
     }
     return EMU_STEP;
 }

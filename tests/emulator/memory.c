@@ -80,6 +80,7 @@ static void find_places(emu_warp *warp, const emu_instruction *in, uint32_t mask
     uint64_t address[EMU_LANES];
     for (int lane = 0; lane < EMU_LANES; ++lane) {
         if (!(mask >> lane & 1)) continue;
+        warp->asking = 1 + lane;
         address[lane] = emu_address(warp, operand, lane);
         if (address[lane] % bytes)
             emu_fail(warp, in, lane, "%s %zu bytes at 0x%llx, which is not aligned to them", what, bytes,
@@ -92,7 +93,10 @@ static void find_places(emu_warp *warp, const emu_instruction *in, uint32_t mask
             place[lane] = emu_global(warp, in, address[lane], bytes, what);
         else
             place[lane] = (unsigned char *)emu_generic(warp, in, address[lane], bytes, what);
+        if (in->part[0][0] != 'l' && address[lane] >= EMU_PARAM_BASE && address[lane] < EMU_LOCAL_BASE)
+            emu_fail(warp, in, lane, "%s parameters, which are read only", what);
     }
+    warp->asking = 0;
     if (!warp->block->grid->counting) return;
     if (space == SHARED) emu_count_shared(warp->block->grid, address, mask, (int)bytes, in->part[0][0] == 's');
     if (space == GLOBAL) emu_count_global(warp->block->grid, address, mask, (int)bytes);

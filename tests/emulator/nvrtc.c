@@ -1,7 +1,9 @@
 /* nvrtc.c - the real NVRTC, asked for PTX where Lacuna asks for machine code: an emulator of machine code nobody could write. Lacuna
  * opens it where LAC_NVRTC_LIBRARY names it; driver.c takes what comes out of it. Nothing of it needs a GPU.
  *
- *     EMULATOR_NVRTC=PATH    the real one; scripts/emulate.sh says where it is
+ *     EMULATOR_NVRTC=PATH                   the real one; scripts/emulate.sh says where it is
+ *     EMULATOR_MUTATE='FILE|LINE|OLD|NEW'   a wrong kernel, which the tests should find (mutate.py): on that line of that file, a program
+ *                                           or a header, the first OLD becomes NEW. Programs without the file stay as they are
  *
  * An image is the PTX with its terminating zero, under the name of a CUBIN. Options for ptxas are left out, since it is not run. */
 #include <dlfcn.h>
@@ -28,7 +30,18 @@ static struct {
     int (*ptx)(program *p, char *ptx);
 } real;
 
-enum { NOT_THERE = 9000, NO_MEMORY = 1 }; /* results of its own; NVRTC's end far below the first, and the second is NVRTC's */
+enum {
+    NOT_THERE = 9000,
+    NOT_FOUND,
+    NO_MEMORY = 1
+}; /* results of its own; NVRTC's end far below the first, and the last is NVRTC's */
+
+static struct {
+    char text[1024];
+    const char *file, *old, *new; /* file is NULL: nothing is changed */
+    long line;                    /* from 1 */
+    char not_found[1200];
+} mutant;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool usable;
@@ -49,8 +62,31 @@ static void *search(void)
 EXPORT int nvrtcCreateProgram(program **out, const char *source, const char *name, int headers, const char *const *texts,
                               const char *const *names);
 
+/* Takes EMULATOR_MUTATE apart; false where it cannot be. */
+static bool read_mutant(void)
+{
+    const char *wanted = getenv("EMULATOR_MUTATE");
+    if (!wanted || !*wanted) return true;
+    snprintf(mutant.text, sizeof mutant.text, "%s", wanted);
+    char *part[4] = {mutant.text}, *end = NULL;
+    for (int i = 1; i < 4; ++i) {
+        if (part[i - 1]) part[i] = strchr(part[i - 1], '|');
+        if (part[i]) *part[i]++ = '\0';
+    }
+    if (part[3]) mutant.line = strtol(part[1], &end, 10);
+    if (!part[3] || *end || mutant.line < 1 || !*part[2] || strlen(wanted) >= sizeof mutant.text) {
+        snprintf(why, sizeof why, "EMULATOR_MUTATE is '%.300s'; it is like FILE|LINE|OLD|NEW", wanted);
+        return false;
+    }
+    mutant.file = part[0], mutant.old = part[2], mutant.new = part[3];
+    snprintf(mutant.not_found, sizeof mutant.not_found, "EMULATOR_MUTATE: line %ld of %s has no '%s'", mutant.line, mutant.file,
+             mutant.old);
+    return true;
+}
+
 static void open_real(void)
 {
+    if (!read_mutant()) return;
     const struct {
         void *field;
         const char *name;
@@ -88,6 +124,49 @@ static bool is_there(void)
     return usable;
 }
 
+/* ---- a wrong kernel */
+
+/* The text of the mutant's file with its change made, to be freed. */
+static int mutate(const char *text, char **out)
+{
+    const char *line = text, *at = NULL;
+    for (long i = 1; line && i < mutant.line; ++i)
+        if ((line = strchr(line, '\n'))) ++line;
+    if (line) at = strstr(line, mutant.old);
+    if (!at || at >= line + strcspn(line, "\n")) return NOT_FOUND;
+    size_t bytes = strlen(text) + strlen(mutant.new) + 1;
+    if (!(*out = malloc(bytes))) return NO_MEMORY;
+    snprintf(*out, bytes, "%.*s%s%s", (int)(at - text), text, mutant.new, at + strlen(mutant.old));
+    return 0;
+}
+
+/* The same program, the file among its headers changed. */
+static int create_with_header(program **out, const char *source, const char *name, int headers, const char *const *texts,
+                              const char *const *names, int which)
+{
+    const char **all = malloc((size_t)headers * sizeof *all);
+    char *changed = NULL;
+    int result = all ? mutate(texts[which], &changed) : NO_MEMORY;
+    if (!result) {
+        memcpy(all, texts, (size_t)headers * sizeof *all);
+        all[which] = changed;
+        result = real.create(out, source, name, headers, all, names);
+    }
+    free(changed);
+    free(all);
+    return result;
+}
+
+static int create_with_source(program **out, const char *source, const char *name, int headers, const char *const *texts,
+                              const char *const *names)
+{
+    char *changed = NULL;
+    int result = mutate(source, &changed);
+    if (!result) result = real.create(out, changed, name, headers, texts, names);
+    free(changed);
+    return result;
+}
+
 /* ---- what Lacuna calls */
 
 EXPORT int nvrtcVersion(int *major, int *minor)
@@ -99,13 +178,17 @@ EXPORT int nvrtcVersion(int *major, int *minor)
 EXPORT const char *nvrtcGetErrorString(int result)
 {
     if (!is_there()) return why;
-    return real.error_string(result);
+    return result == NOT_FOUND ? mutant.not_found : real.error_string(result);
 }
 
 EXPORT int nvrtcCreateProgram(program **out, const char *source, const char *name, int headers, const char *const *texts,
                               const char *const *names)
 {
-    return is_there() ? real.create(out, source, name, headers, texts, names) : NOT_THERE;
+    if (!is_there()) return NOT_THERE;
+    if (mutant.file && !strcmp(name, mutant.file)) return create_with_source(out, source, name, headers, texts, names);
+    for (int i = 0; mutant.file && i < headers; ++i)
+        if (!strcmp(names[i], mutant.file)) return create_with_header(out, source, name, headers, texts, names, i);
+    return real.create(out, source, name, headers, texts, names);
 }
 
 /* sm_90a is machine code, compute_90a is PTX. */
