@@ -125,19 +125,19 @@ typedef struct compilation {
     cli_progress progress;
     cli_table *table;
     json_t *list;
-    int64_t compiled, found, spilled;
+    int64_t compiled, found, spilled, serialized;
     double seconds;
 } compilation;
 
 static void add_row(compilation *c, const lac_compile_report *r)
 {
     if (c->list)
-        json_array_append_new(c->list,
-                              json_pack("{s:s,s:s,s:s,s:I,s:s,s:b,s:i,s:i,s:i,s:i,s:I,s:o}", "kernel", r->kernel, "arch",
-                                        r->arch, "pattern", r->pattern, "m", (json_int_t)r->m, "entry", r->entry, "found",
-                                        r->found, "registers", (int)r->registers, "spill_bytes", (int)r->spill_bytes,
-                                        "stack_bytes", (int)r->stack_bytes, "shared_bytes", (int)r->shared_bytes, "image_bytes",
-                                        (json_int_t)r->image_bytes, "seconds", cli_json_number(r->seconds)));
+        json_array_append_new(c->list, json_pack("{s:s,s:s,s:s,s:I,s:s,s:b,s:i,s:i,s:i,s:b,s:i,s:I,s:o}", "kernel", r->kernel,
+                                                 "arch", r->arch, "pattern", r->pattern, "m", (json_int_t)r->m, "entry",
+                                                 r->entry, "found", r->found, "registers", (int)r->registers, "spill_bytes",
+                                                 (int)r->spill_bytes, "stack_bytes", (int)r->stack_bytes, "serialized",
+                                                 r->serialized, "shared_bytes", (int)r->shared_bytes, "image_bytes",
+                                                 (json_int_t)r->image_bytes, "seconds", cli_json_number(r->seconds)));
     else
         cli_table_add(c->table, r->kernel, r->arch, r->pattern, cli_format_count(r->m).text, r->entry,
                       cli_format_count(r->registers).text, cli_format_count(r->spill_bytes).text,
@@ -152,6 +152,7 @@ static int on_program(void *user, const lac_compile_report *report)
     c->compiled += !report->found;
     c->found += report->found;
     c->spilled += report->spill_bytes > 0;
+    c->serialized += report->serialized;
     c->seconds += report->seconds;
     cli_progress_show(&c->progress, (uint64_t)report->index + 1, (uint64_t)report->total, report->kernel);
     return cli_interrupted();
@@ -197,6 +198,7 @@ static int finish(compilation *c, lac_status status)
     printf("\n%lld compiled, %lld there already, in %s", (long long)c->compiled, (long long)c->found,
            cli_format_seconds(c->seconds).text);
     if (c->spilled) printf("; %lld use more registers than there are and spill", (long long)c->spilled);
+    if (c->serialized) printf("; of %lld the compiler put matrix products one behind the other", (long long)c->serialized);
     puts(".");
     if (c->settings->out) printf("Set LAC_CACHE_DIR to %s where they are to be used.\n", c->settings->out);
     return CLI_EXIT_OK;

@@ -759,6 +759,7 @@ typedef struct lac_compile_report {
     double seconds;       /* that it took                                                   */
     int64_t index, total; /* this is program `index` of `total`                             */
     int32_t stack_bytes;  /* a thread: arrays that found no registers, and what is spilled  */
+    int32_t serialized;   /* 1: its matrix products wait for each other, which the compiler says; slow */
 } lac_compile_report;
 
 /* Called after each program; a nonzero return stops with CANCELLED. */

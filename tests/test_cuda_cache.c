@@ -48,7 +48,7 @@ static bool compiles(const char *folder, int number, bool must_store, lac_status
     lac_cuda_image_options options = {.folder = folder, .must_store = must_store};
     *status = lac_cuda_image_get(target, &request, &options, &found, &image);
     if (!*status && (image.bytes != 256 || strncmp(image.data, "FAKECUBIN plain.cu", 18) || image.registers != 40 ||
-                     image.spill_bytes != 20 || image.stack_bytes != 32 || image.shared_bytes != 1024 ||
+                     image.spill_bytes != 20 || image.stack_bytes != 32 || image.shared_bytes != 1024 || image.serialized ||
                      found != (fake_compiled() == before)))
         *status = LAC_STATUS_INTERNAL;
     lac_cuda_image_release(&image);
@@ -118,6 +118,27 @@ static void an_entry_is_private_and_found_again(void **state)
     assert_int_equal(status.st_mode & 0777, 0600);
 }
 
+/* What the compiler says of products is kept, and the word "registers" in it is not taken for their number. */
+static void an_entry_tells_that_products_wait_for_each_other(void **state)
+{
+    (void)state;
+    const char *folder = fresh_folder("serialized");
+    lac_cuda_request request = request_number(1);
+    lac_cuda_image_options options = {.folder = folder};
+    assert_int_equal(setenv("FAKE_NVRTC_SERIALIZED", "1", 1), 0);
+    for (int again = 0; again < 2; again++) {
+        lac_cuda_image image = {0};
+        bool found = false;
+        assert_ok(lac_cuda_image_get(target, &request, &options, &found, &image));
+        assert_int_equal(found, again);
+        assert_int_equal(image.serialized, 1);
+        assert_int_equal(image.registers, 40);
+        assert_int_equal(image.spill_bytes, 20);
+        lac_cuda_image_release(&image);
+        assert_int_equal(unsetenv("FAKE_NVRTC_SERIALIZED"), 0);
+    }
+}
+
 static void damage_is_seen_wherever_it_is(void **state)
 {
     (void)state;
@@ -127,7 +148,7 @@ static void damage_is_seen_wherever_it_is(void **state)
     expect_compiled(folder, 1);
     assert_int_equal(list(folder, path), 1);
     size_t count = read_file(path, bytes);
-    size_t header = 64;
+    size_t header = 72;
     assert_true(count > header + 256);
     for (size_t i = 0; i < count; i++) {
         bytes[i] ^= (unsigned char)(1 << i % 8);
@@ -447,6 +468,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_hash_is_fnv),
         cmocka_unit_test(an_entry_is_private_and_found_again),
+        cmocka_unit_test(an_entry_tells_that_products_wait_for_each_other),
         cmocka_unit_test(damage_is_seen_wherever_it_is),
         cmocka_unit_test(an_entry_of_another_key_is_not_taken),
         cmocka_unit_test(what_others_may_write_is_not_read),

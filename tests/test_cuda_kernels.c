@@ -69,11 +69,12 @@ static int on_program(void *user, const lac_compile_report *report)
     programs++;
     if (may_spill_a_register(report)) return 0;
     bool stacked = report->stack_bytes > 0 && !may_have_a_stack(report);
-    if (report->spill_bytes == 0 && !stacked && report->registers > 0) return 0;
+    if (report->spill_bytes == 0 && !stacked && report->registers > 0 && !report->serialized) return 0;
     spilling++;
-    print_error("%s, entry %s, %s, %s, m %lld, %s, precision %d: %d registers, %d bytes spilled, %d of stack\n", report->kernel,
-                report->entry, report->arch, report->pattern, (long long)report->m, lac_dtype_name(v->dtype),
-                (int)v->plan.precision, (int)report->registers, (int)report->spill_bytes, (int)report->stack_bytes);
+    print_error("%s, entry %s, %s, %s, m %lld, %s, precision %d: %d registers, %d bytes spilled, %d of stack%s\n",
+                report->kernel, report->entry, report->arch, report->pattern, (long long)report->m, lac_dtype_name(v->dtype),
+                (int)v->plan.precision, (int)report->registers, (int)report->spill_bytes, (int)report->stack_bytes,
+                report->serialized ? ", products one behind the other" : "");
     return 0;
 }
 

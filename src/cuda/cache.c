@@ -35,14 +35,14 @@ void lac_hash_add(lac_hash *hash, const void *data, uint64_t bytes)
 /* ---- the file: this header, the key, the image */
 
 static const char MAGIC[8] = {'L', 'A', 'C', 'C', 'U', 'B', 'I', 'N'};
-enum { ENTRY_VERSION = 2 };
+enum { ENTRY_VERSION = 3 };
 static const uint64_t MOST_BYTES = 256u << 20;
 
 typedef struct entry_header {
     char magic[8];
     uint32_t version, compiler;
     uint64_t key_bytes, image_bytes;
-    int32_t registers, spill_bytes, shared_bytes, stack_bytes;
+    int32_t registers, spill_bytes, shared_bytes, stack_bytes, serialized, reserved;
     uint64_t checksum[2]; /* of all bytes of the file, these being 0 */
 } entry_header;
 
@@ -160,7 +160,8 @@ static lac_status load_from(int fd, const char *key, int compiler, lac_cuda_imag
                             .registers = header.registers,
                             .spill_bytes = header.spill_bytes,
                             .shared_bytes = header.shared_bytes,
-                            .stack_bytes = header.stack_bytes};
+                            .stack_bytes = header.stack_bytes,
+                            .serialized = header.serialized};
     char *stored_key = lac_allocate(header.key_bytes);
     bool has_memory = image.data && stored_key, sound = false;
     if (has_memory && read_all(fd, stored_key, header.key_bytes) && !memcmp(stored_key, key, header.key_bytes) &&
@@ -269,7 +270,8 @@ lac_status lac_cache_store(const char *folder, const char *key, int compiler, co
                            .registers = image->registers,
                            .spill_bytes = image->spill_bytes,
                            .shared_bytes = image->shared_bytes,
-                           .stack_bytes = image->stack_bytes};
+                           .stack_bytes = image->stack_bytes,
+                           .serialized = image->serialized};
     memcpy(header.magic, MAGIC, sizeof MAGIC);
     lac_hash hash = checksum_of(header, key, image->data);
     header.checksum[0] = hash.high;

@@ -163,6 +163,7 @@ static lac_status compile_one(const compile_list *list, uint64_t index)
                                  .spill_bytes = image.spill_bytes,
                                  .shared_bytes = image.shared_bytes,
                                  .stack_bytes = image.stack_bytes,
+                                 .serialized = image.serialized,
                                  .image_bytes = image.bytes,
                                  .seconds = now() - begin,
                                  .index = (int64_t)index,

@@ -105,13 +105,17 @@ static int number_before(const char *text, const char *unit)
 
 /* ptxas -v says what the kernel uses. An array whose index it cannot tell goes to the stack without a spill, and is as slow:
  *   0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
- *   Used 40 registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0] */
+ *   Used 40 registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0]
+ * Before that, where products cannot be under way together: (C7510) Potential Performance Loss: wgmma.mma_async instructions are
+ * serialized due to ... registers ... in the function 'f' */
 static void read_usage(const char *log, lac_cuda_image *image)
 {
-    image->registers = number_before(log, " registers");
+    const char *used = strstr(log, "Used ");
+    image->registers = used ? number_before(used, " registers") : 0;
     image->spill_bytes = number_before(log, " bytes spill stores") + number_before(log, " bytes spill loads");
     image->stack_bytes = number_before(log, " bytes stack frame");
     image->shared_bytes = number_before(log, " bytes smem");
+    image->serialized = strstr(log, "wgmma.mma_async instructions are serialized") != NULL;
 }
 
 static lac_status read_log(const lac_nvrtc *nvrtc, lac_nvrtc_program *program, char **out)

@@ -32,6 +32,7 @@ typedef struct lac_cuda_image {
     void *data; /* lac_allocate'd */
     uint64_t bytes;
     int registers, spill_bytes, shared_bytes, stack_bytes;
+    int serialized; /* 1: the compiler put its matrix products one behind the other */
 } lac_cuda_image;
 
 /* What to compile. Headers are what `source` may include by those names. */

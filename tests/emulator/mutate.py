@@ -6,6 +6,7 @@
 A mutant is a kernel with one wait, fence or barrier missing, or with a wait that lets one group more be under way. It counts as found when
 test_gpu fails: a wrong result, the emulator's message, a deadlock, a row without end. Which kernels use a file is seen by running their rows
 once as they are, which also leaves the programs that a mutant does not change; test_gpu compiles the others into a folder of its own.
+"same code" are mutants that change no program of these rows: other rows, or problems of the tiles (--tile), may reach them.
 
 One process runs, and ends at the first row that fails. Lines go to the CSV as they come, so that a run may be stopped.
 """
@@ -36,9 +37,11 @@ DEFINITION = re.compile(r"__device__ __forceinline__ \w+ (%s)\(" % "|".join(CALL
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 ENTRY = re.compile(r"__global__[^;{]*?\b(lac_\w+)\(\s*(?:const )?(?:__grid_constant__|lac_|u\d|int|float|void|unsigned|double)")
 
+NOT_FOUND = ("survived", "same code", "no kernel")
+
 ORDERS = [("late", 1), ("random", 1), ("random", 2)]
 NOT_COMPILED = re.compile(r"does not compile it|takes no program|EMULATOR_MUTATE")
-FAILED = re.compile(r"^FAILED \(|goes on for more than|^test_gpu: ")
+FAILED = re.compile(r"^FAILED \(|goes on (?:for more than|and on)|outputs are wrong|^test_gpu: ")
 
 
 class Mutant(NamedTuple):
@@ -139,12 +142,15 @@ class Runner:
     def command(self):
         return [str(ROOT / "scripts" / "emulate.sh"), str(self.build), self.options.arch, str(self.build / "tests/gpu/test_gpu")]
 
-    def run(self, kernel, **variables):
-        """Runs a kernel's rows up to the first that fails. None: all passed; else what was said, as lines."""
+    def run(self, case, **variables):
+        """Runs a kernel's rows, or a problem of the tiles, up to the first failure. None: all passed; else what was said, as lines."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("LAC_TEST_GPU_", "EMULATOR_"))}
-        environment.update(LAC_TEST_GPU_ONLY="rows", LAC_TEST_GPU_WORKERS="1", LAC_TEST_GPU_KERNEL=kernel,
-                           LAC_TEST_GPU_ROWS=str(self.options.rows), LAC_TEST_GPU_ROW_SECONDS=str(self.options.row_seconds),
-                           LAC_TEST_GPU_SECONDS="100000")  # with a limit nothing is compiled ahead
+        environment.update(LAC_TEST_GPU_WORKERS="1", LAC_TEST_GPU_ROW_SECONDS=str(self.options.row_seconds))
+        if case.startswith("tile "):
+            environment.update(LAC_TEST_GPU_ONLY="tiles", LAC_TEST_GPU_TILE=case.split()[1])
+        else:  # with a limit nothing is compiled ahead
+            environment.update(LAC_TEST_GPU_ONLY="rows", LAC_TEST_GPU_KERNEL=case, LAC_TEST_GPU_ROWS=str(self.options.rows),
+                               LAC_TEST_GPU_SECONDS="100000")
         environment.update(variables)
         process = subprocess.Popen(self.command(), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                    start_new_session=True)
@@ -177,20 +183,22 @@ class Runner:
                     return lines
         return said.decode(errors="replace").split("\n") + [f"FAILED (time): more than {self.options.seconds} s"]
 
-    def kernels(self):
-        """The names of the kernels that the architecture has rows for."""
+    def cases(self):
+        """The problems of the tiles that were asked for, or the names of the kernels that the architecture has rows for."""
+        if self.options.tile:
+            return [f"tile {number}" for number in self.options.tile]
         target = self.options.arch + ("a" if self.options.arch in ("sm_90", "sm_100") else "")
         listed = subprocess.run([str(self.build / "tests/gpu/test_gpu")], check=True, capture_output=True, text=True,
                                 env={**os.environ, "LAC_TEST_GPU_LIST": target, "LAC_TEST_GPU_ROWS": "1"}).stdout
         return sorted({line.split(":")[0] for line in listed.split("\n") if line.startswith(self.options.kernel)})
 
-    def programs_of(self, kernel, program_of_entry):
-        """The programs that its rows launch, seen by running them as they are, which they must pass."""
+    def programs_of(self, case, program_of_entry):
+        """The programs that it launches, seen by running it as it is, which it must pass."""
         with tempfile.TemporaryDirectory() as folder:
             counts = Path(folder) / "counts.csv"
-            said = self.run(kernel, EMULATOR_COUNT=str(counts))
+            said = self.run(case, EMULATOR_COUNT=str(counts))
             if said is not None:
-                sys.exit("mutate.py: %s fails as it is:\n%s" % (kernel, "\n".join(said)))
+                sys.exit("mutate.py: %s fails as it is:\n%s" % (case, "\n".join(said)))
             with counts.open() as file:
                 entries = {line["kernel"] for line in csv.DictReader(file)}
         return {program_of_entry[entry] for entry in entries if entry in program_of_entry}
@@ -221,7 +229,7 @@ class Runner:
 
 def message(lines):
     """The line that tells most: the emulator's, or what the failed test said."""
-    for pattern in (r"^emulator: ", r"goes on for more than", r"does not compile it|takes no program", r"EMULATOR_MUTATE",
+    for pattern in (r"^emulator: ", r"goes on (?:for more than|and on)", r"does not compile it|takes no program", r"EMULATOR_MUTATE",
                     r"^FAILED \(time", r"wrong|differs|expected|error|canar", r"^FAILED"):
         for line in lines:
             if re.search(pattern, line):
@@ -229,32 +237,32 @@ def message(lines):
     return " ".join(lines[-3:]).strip()
 
 
-def failed_row(lines, kernel):
+def failed_row(lines, case):
     for line in lines:
         found = re.search(r"^FAILED \([^)]*\): (\S+:\d+) ", line)
         if found:
             return found.group(1)
-    return kernel
+    return case
 
 
-def try_mutant(runner, mutant, programs, kernels):
+def try_mutant(runner, mutant, programs, cases):
     """A line of the CSV: who found it, or that nobody did."""
     cache = Path(tempfile.mkdtemp(prefix="mutant_", dir=runner.build))
     try:
         runner.seed(cache, programs)
         for order, seed in ORDERS:
-            for kernel in kernels:
-                said = runner.run(kernel, EMULATOR_MUTATE=mutant.variable(), EMULATOR_CACHE=str(cache), EMULATOR_ORDER=order,
+            for case in cases:
+                said = runner.run(case, EMULATOR_MUTATE=mutant.variable(), EMULATOR_CACHE=str(cache), EMULATOR_ORDER=order,
                                   EMULATOR_SEED=str(seed))
                 if said is None:
                     continue
                 if any(NOT_COMPILED.search(line) for line in said):
-                    return kernel, "not compiled", message(said)
-                return failed_row(said, kernel), order if order != "random" else f"random {seed}", message(said)
+                    return case, "not compiled", message(said)
+                return failed_row(said, case), order if order != "random" else f"random {seed}", message(said)
             changed, compiled = runner.changed(cache)
             if not changed:
-                return " ".join(kernels), "same code", f"none of {compiled} programs is other than it was"
-        return " ".join(kernels), "survived", f"{changed} of {compiled} programs are other than they were"
+                return ", ".join(cases), "same code", f"none of {compiled} programs is other than it was"
+        return ", ".join(cases), "survived", f"{changed} of {compiled} programs are other than they were"
     finally:
         shutil.rmtree(cache)
 
@@ -267,6 +275,9 @@ def read_options():
     parser.add_argument("--line", type=int, help="only mutants of this line")
     parser.add_argument("--kernel", default="cuda_", metavar="PREFIX", help="only kernels whose names begin so")
     parser.add_argument("--rows", type=int, default=8, help="at most so many rows of a kernel (%(default)s)")
+    parser.add_argument("--again", action="store_true", help="run those that were not found yet, and add what comes of it")
+    parser.add_argument("--tile", action="append", type=int, metavar="N",
+                        help="this problem of the tiles instead of rows; may be given several times")
     parser.add_argument("--row-seconds", type=int, default=20, help="a row that goes on for longer has failed (%(default)s)")
     parser.add_argument("--seconds", type=int, default=300, help="so have all rows of a kernel (%(default)s)")
     parser.add_argument("--build", default=ROOT / "build", help="the build folder (%(default)s)")
@@ -287,12 +298,11 @@ def wanted_mutants(options):
 
 
 def open_results(options):
-    """The file to write to, and which mutants it has: (file, line, call, mutation)."""
-    path, done = Path(options.csv), set()
+    """The file to write to, and what is said there of (file, line, call, mutation) last."""
+    path, done = Path(options.csv), {}
     if path.exists():
         with path.open(newline="") as file:
-            for row in csv.reader(file):
-                done.add(tuple(row[:4]))
+            done = {tuple(row[:4]): row[6] for row in csv.reader(file) if len(row) == 8}
     file = path.open("a", newline="")
     if not done:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -312,21 +322,22 @@ def main():
         return
     runner, users = Runner(options), includers()
     program_of_entry = {entry: path.name for path in KERNELS.glob("*.cu") for entry in ENTRY.findall(path.read_text())}
-    programs_of = {kernel: runner.programs_of(kernel, program_of_entry) for kernel in runner.kernels()}
+    programs_of = {case: runner.programs_of(case, program_of_entry) for case in runner.cases()}
     tally = {}
     file, done = open_results(options)
     with file:
         for mutant in mutants:
-            if (mutant.file, str(mutant.line), mutant.call, mutant.mutation) in done:
+            before = done.get((mutant.file, str(mutant.line), mutant.call, mutant.mutation))
+            if before and not (options.again and before in NOT_FOUND):
                 continue
             programs = users[mutant.file]
             # A name that another begins with stands for both: the others first.
-            kernels = sorted((k for k in programs_of if programs_of[k] & programs), key=lambda name: (-len(name), name))
+            cases = sorted((case for case in programs_of if programs_of[case] & programs), key=lambda name: (-len(name), name))
             begin = time.monotonic()
-            kernel, found_by, said = try_mutant(runner, mutant, programs, kernels) if kernels else ("", "no kernel", "")
-            csv.writer(file).writerow([*mutant[:4], kernel, options.rows, found_by, said])
+            case, found_by, said = try_mutant(runner, mutant, programs, cases) if cases else ("", "no kernel", "")
+            csv.writer(file).writerow([*mutant[:4], case, "" if options.tile else options.rows, found_by, said])
             file.flush()
-            result = found_by if found_by in ("survived", "same code", "not compiled", "no kernel") else "found"
+            result = found_by if found_by in (*NOT_FOUND, "not compiled") else "found"
             tally[result] = tally.get(result, 0) + 1
             print(f"{mutant.file}:{mutant.line}: {mutant.call}: {mutant.mutation}: {found_by} ({time.monotonic() - begin:.0f} s)",
                   flush=True)

@@ -10,7 +10,7 @@
 #include "cuda/cache.h"
 #include "support/support.h"
 
-enum { CACHE_HEADER_BYTES = 64, CACHE_KEY_BYTES_AT = 16, CACHE_CHECKSUM_AT = 48, CACHE_MOST_BYTES = 4096 };
+enum { CACHE_HEADER_BYTES = 72, CACHE_KEY_BYTES_AT = 16, CACHE_CHECKSUM_AT = 56, CACHE_MOST_BYTES = 4096 };
 typedef struct cache_file {
     char path[512];
     unsigned char data[CACHE_MOST_BYTES];

@@ -1,5 +1,6 @@
 /* fake_nvrtc.c - an NVRTC that compiles anything into a few bytes, at once, and counts how often it was asked. Tests name it
- * in LAC_NVRTC_LIBRARY: what they test is what becomes of its images. A define FAKE_ERROR in the options is a syntax error. */
+ * in LAC_NVRTC_LIBRARY: what they test is what becomes of its images. A define FAKE_ERROR in the options is a syntax error; with
+ * FAKE_NVRTC_SERIALIZED in the environment its products wait for each other, and the log says so. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 typedef struct program {
     char image[256];
-    char log[256];
+    char log[512];
     int failed;
 } program;
 
@@ -41,10 +42,16 @@ int nvrtcCompileProgram(program *p, int count, const char *const *options)
     compiled++;
     for (int i = 0; i < count; ++i)
         if (!strncmp(options[i], "-DFAKE_ERROR", 12)) p->failed = 1;
-    snprintf(p->log, sizeof p->log, "%s",
-             p->failed ? "x.cu(7): error: expected a \";\"\nsecond line\nthird\nfourth\nfifth line\n"
-                       : "ptxas info    : Function properties for f\n    32 bytes stack frame, 8 bytes spill stores, 12 bytes "
-                         "spill loads\nptxas info    : Used 40 registers, used 1 barriers, 1024 bytes smem\n");
+    const char *waits = getenv("FAKE_NVRTC_SERIALIZED")
+                            ? "ptxas info    : (C7513) wgmma.mma_async instructions are serialized due to input registers\n"
+                            : "";
+    if (p->failed)
+        snprintf(p->log, sizeof p->log, "x.cu(7): error: expected a \";\"\nsecond line\nthird\nfourth\nfifth line\n");
+    else
+        snprintf(p->log, sizeof p->log,
+                 "%sptxas info    : Function properties for f\n    32 bytes stack frame, 8 bytes spill stores, 12 bytes spill "
+                 "loads\nptxas info    : Used 40 registers, used 1 barriers, 1024 bytes smem\n",
+                 waits);
     return p->failed ? 6 : 0;
 }
 
