@@ -83,13 +83,13 @@ tsan:
 	@scripts/setup.sh ci $(BUILD)
 	@scripts/sanitize.sh thread build-tsan $(JOBS) $(TSAN_SCALE)
 
-# cuda_kernels_* compile device code, which does not depend on who compiled the host's.
+# cuda_kernels_* and emulated_* are about device code, which does not depend on who compiled the host's.
 clang:
 	@scripts/setup.sh ci $(BUILD)
 	cmake -S . -B build-clang -G Ninja -DCMAKE_C_COMPILER=clang \
 		-DLAC_TEST_PYTHON:FILEPATH=$(BUILD)/venv/bin/python $(CMAKE_FLAGS)
 	cmake --build build-clang -j $(JOBS)
-	LAC_TEST_SCALE=$(ASAN_SCALE) ctest --test-dir build-clang --output-on-failure -j $(JOBS) -E '^cuda_kernels_'
+	LAC_TEST_SCALE=$(ASAN_SCALE) ctest --test-dir build-clang --output-on-failure -j $(JOBS) -E '^(cuda_kernels|emulated)_'
 
 fuzz:
 	@scripts/setup.sh ci $(BUILD)
