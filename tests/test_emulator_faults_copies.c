@@ -179,9 +179,13 @@ static void boxes(void **state)
         {"is stored from a place that is not aligned", "# " STORE_BOX "[map, {0, 0}], [tile+$];\n" STORED, "192", "128",
          .says = "the source is 0x4c0, no multiple of 128"},
         {"is stored in no group",
-         "st.shared.u32 [tile+128], 7;\nfence.proxy.async;\n" STORE_BOX "[map, {0, 0}], [tile+128];\n$"
-         "cp.async.bulk.wait_group.read 0;\nst.shared.u32 [tile+128], 9;\n",
-         "", "cp.async.bulk.commit_group;\n", .seen = 9, .wanted = 7}};
+         "st.shared.u32 [tile+128], 7;\nfence.proxy.async;\n# " STORE_BOX "[map, {0, 0}], [tile+128];\n$"
+         "cp.async.bulk.wait_group.read 0;\n",
+         "", "cp.async.bulk.commit_group;\n", .says = "the thread ended before its box was read", .wanted = 7},
+        {"is being stored when its thread ends",
+         "st.shared.u32 [tile+128], 7;\nfence.proxy.async;\n# " STORE_BOX "[map, {0, 0}], [tile+128];\n"
+         "cp.async.bulk.commit_group;\n$",
+         "", "cp.async.bulk.wait_group.read 0;\n", .says = "the thread ended before its box was read", .wanted = 7}};
     check_all(faults, sizeof faults / sizeof *faults);
 }
 

@@ -201,7 +201,7 @@ static void land_stores(emu_warp *warp, uint32_t lanes, const uint32_t *before)
     if (!warp->copies) return;
     for (emu_store **at = &warp->copies->stores; *at;) {
         emu_store *store = *at;
-        if (!(lanes >> store->lane & 1) || (before && store->group >= before[store->lane])) {
+        if (!(lanes >> store->lane & 1) || store->group >= before[store->lane]) {
             at = &store->next;
             continue;
         }
@@ -211,7 +211,12 @@ static void land_stores(emu_warp *warp, uint32_t lanes, const uint32_t *before)
     }
 }
 
-void emu_stores_end(emu_warp *warp) { land_stores(warp, ~0u, NULL); }
+/* Shared memory goes with the block's last thread, and a box that is being read out of it may not. */
+void emu_stores_end(emu_warp *warp)
+{
+    const emu_store *store = warp->copies ? warp->copies->stores : NULL;
+    if (store) emu_fail(warp, store->in, store->lane, "the thread ended before its box was read, by cp.async.bulk.wait_group");
+}
 
 void emu_stores_free(emu_warp *warp)
 {

@@ -132,12 +132,19 @@ def includers():
 # ---- running test_gpu
 
 
+def source_of(image):
+    """The program that a compiled file is of: its head says it."""
+    with open(image, "rb") as file:
+        found = re.search(rb"^source (\S+)$", file.read(512), re.MULTILINE)
+    return found.group(1).decode() if found else ""
+
+
 class Runner:
     def __init__(self, options):
         self.options = options
         self.build = Path(options.build).resolve()
         self.reference = self.build / "emulator_cache" / options.arch
-        self.log = None
+        self.sources = {}  # of the compiled files of the reference, by their names
 
     def command(self):
         return [str(ROOT / "scripts" / "emulate.sh"), str(self.build), self.options.arch, str(self.build / "tests/gpu/test_gpu")]
@@ -203,21 +210,13 @@ class Runner:
                 entries = {line["kernel"] for line in csv.DictReader(file)}
         return {program_of_entry[entry] for entry in entries if entry in program_of_entry}
 
-    def source_of(self, image):
-        """The program that a compiled file is of: its head says it."""
-        with open(image, "rb") as file:
-            found = re.search(rb"^source (\S+)$", file.read(512), re.MULTILINE)
-        return found.group(1).decode() if found else ""
-
     def seed(self, cache, programs):
         """Gives a mutant's folder what it does not change: all but these programs."""
         for image in self.reference.iterdir():
-            if self.sources.get(image.name) is None:
-                self.sources[image.name] = self.source_of(image)
+            if image.name not in self.sources:
+                self.sources[image.name] = source_of(image)
             if self.sources[image.name] not in programs:
                 os.link(image, cache / image.name)
-
-    sources = {}
 
     def changed(self, cache):
         """How many of the programs that were compiled are other than they were, and how many were."""
