@@ -114,7 +114,7 @@ static inline void check_all(const fault *faults, size_t count)
 }
 
 /* Lines that kernels have in common: an mbarrier at tile, a copy, and what became of it at tile+128. */
-#define INIT            "mbarrier.init.shared::cta.b64 [tile], 1;\n"
+#define INIT            "mbarrier.init.shared::cta.b64 [tile], 1;\nfence.mbarrier_init.release.cluster;\n"
 #define EXPECT          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [tile], "
 #define WAIT(l)         l ":\nmbarrier.try_wait.parity.shared::cta.b64 %p1, [tile], 0;\n@!%p1 bra " l ";\n"
 #define BULK            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "

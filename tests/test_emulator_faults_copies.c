@@ -27,6 +27,10 @@ static void mbarriers(void **state)
          INIT "mbarrier.arrive.shared::cta.b64 _, [tile];\nwait:\n"
               "# mbarrier.try_wait.parity.shared::cta.b64 %p1, [tile], $;\n@!%p1 bra wait;",
          "1", "0", .says = "all threads wait for ever"},
+        {"told of bytes before its making is fenced",
+         "mbarrier.init.shared::cta.b64 [tile], 1;\n$" EXPECT "16;\n# " BULK
+         "[tile+128], [%d0+16], 16, [tile];\n" WAIT("first"),
+         "", "fence.mbarrier_init.release.cluster;\n", .says = "the mbarrier at"},
         {"bytes that never come",
          INIT EXPECT "$;\n" BULK "[tile+128], [%d0+16], 16, [tile];\nwait:\n"
                      "# mbarrier.try_wait.parity.shared::cta.b64 %p1, [tile], 0;\n@!%p1 bra wait;",
@@ -159,10 +163,10 @@ static void boxes(void **state)
          "cp.async.bulk.commit_group;\n$st.shared.u32 [tile+128], 9;\n" STORED,
          "", "cp.async.bulk.wait_group.read 0;\n", .seen = 9, .wanted = 7},
         {"is written and not fenced", "st.shared.u32 [tile+128], 7;\n$# " STORE_BOX "[map, {0, 0}], [tile+128];\n" STORED, "",
-         "fence.proxy.async;\n", .says = "with no fence.proxy.async since", .wanted = 7},
+         "fence.proxy.async;\n", .says = "with no fence.proxy.async", .wanted = 7},
         {"is fenced before it is written", "$# " STORE_BOX "[map, {0, 0}], [tile+128];\n" STORED,
          "fence.proxy.async;\nst.shared.u32 [tile+128], 7;\n", "st.shared.u32 [tile+128], 7;\nfence.proxy.async;\n",
-         .says = "with no fence.proxy.async since", .wanted = 7},
+         .says = "with no fence.proxy.async", .wanted = 7},
         {"comes by cp.async and is not fenced",
          "cp.async.cg.shared.global [tile+128], [%d0+16], 16;\ncp.async.wait_all;\n$# " STORE_BOX
          "[map, {0, 0}], [tile+128];\n" STORED,

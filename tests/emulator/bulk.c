@@ -116,6 +116,7 @@ static void start(emu_warp *warp, const emu_instruction *in, emu_pending copy, u
         copy.to_address = (uint32_t)there;
         if (emu_shared_owner(warp, in, &told) != copy.owner)
             emu_fail(warp, in, -1, "bytes go to one block, and another's mbarrier is told");
+        emu_check_fence(warp, in, copy.owner, copy.barrier, 8, "the mbarrier");
         emu_engine_start(warp, copy);
         if (!blocks) return;
     }
@@ -138,7 +139,7 @@ static emu_outcome run_bulk(emu_warp *warp, const emu_instruction *in, uint32_t 
         check_multiple(warp, in, lane, copy.bytes, 16, "the count of bytes");
         copy.from = in->number[0] ? emu_shared(warp, in, from, copy.bytes, "copies from")
                                   : emu_global(warp, in, from, copy.bytes, "copies from");
-        if (in->number[0]) emu_check_fence(warp, in, copy.from, copy.bytes, "what is copied");
+        if (in->number[0]) emu_check_fence(warp, in, warp->block, copy.from, copy.bytes, "what is copied");
         start(warp, in, copy, to, emu_address(warp, &in->operand[3], lane), blocks_of(warp, in, lane));
     }
     return EMU_STEP;
@@ -238,7 +239,7 @@ static emu_outcome run_tensor_store(emu_warp *warp, const emu_instruction *in, u
         store.from = (uint32_t)emu_address(warp, &in->operand[1], lane);
         check_multiple(warp, in, lane, store.from, 128, "the source");
         const unsigned char *source = emu_shared(warp, in, store.from, box_bytes(&store.map), "stores out of");
-        emu_check_fence(warp, in, source, box_bytes(&store.map), "what is stored");
+        emu_check_fence(warp, in, warp->block, source, box_bytes(&store.map), "what is stored");
         emu_order order = warp->block->grid->order;
         if (order == EMU_EARLY || (order == EMU_RANDOM && emu_random(warp->block->grid) % 2)) {
             land_store(warp, &store);

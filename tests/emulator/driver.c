@@ -5,6 +5,7 @@
  *     EMULATOR_ARCH=sm_80    what the GPU is: sm_75, sm_80, sm_86, sm_89, sm_90, sm_100 or sm_120; sm_90 unless said
  *     EMULATOR_L2=1048576    bytes of L2 that it claims; what such a GPU has unless said. Plans that time kernels read twice as much
  *                            before each call, which takes an emulator long
+ *     EMULATOR_MULTIPROCESSORS=4  with few of them a small problem gives each block several tiles, one behind the other
  *
  * It is as strict as the driver is where Lacuna could be wrong, and says on stderr why it refuses something. */
 #include "driver.h"
@@ -33,12 +34,13 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void choose_device(void)
 {
-    const char *arch = getenv("EMULATOR_ARCH"), *l2 = getenv("EMULATOR_L2");
+    const char *arch = getenv("EMULATOR_ARCH"), *l2 = getenv("EMULATOR_L2"), *few = getenv("EMULATOR_MULTIPROCESSORS");
     if (!arch || !*arch) arch = "sm_90";
     for (size_t i = 0; i < sizeof known / sizeof *known; ++i)
         if (!strcmp(known[i].arch, arch)) device = known[i];
     if (!device.capability) fprintf(stderr, "emulator: EMULATOR_ARCH is '%s', which it knows nothing of\n", arch);
     if (l2 && atoi(l2) > 0) device.l2_bytes = atoi(l2);
+    if (few && atoi(few) > 0) device.multiprocessors = atoi(few);
 }
 
 const emu_gpu *emu_driver_device(void)

@@ -180,6 +180,7 @@ typedef struct emu_group { /* lanes that stand at one instruction */
     uint32_t mask;
     int at;
     bool stalled; /* it came back with EMU_STALL since anybody else did anything */
+    bool behind;  /* it stalls by chance */
 } emu_group;
 
 typedef struct emu_products emu_products; /* matrix.c's: wgmma under way */

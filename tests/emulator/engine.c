@@ -77,6 +77,7 @@ static emu_outcome run_init(emu_warp *warp, const emu_instruction *in, uint32_t 
         uint32_t count = emu_u32(warp, in->operand[1].slot)[lane];
         if (!count || count >= most_count) emu_fail(warp, in, lane, "an mbarrier for %u arrivals", count);
         write_barrier(at, (barrier){.left = count, .expected = count});
+        emu_saw_write(warp, warp->block, at, 8);
     }
     return EMU_STEP;
 }

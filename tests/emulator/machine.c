@@ -154,7 +154,7 @@ static emu_outcome run_nothing(emu_warp *warp, const emu_instruction *in, uint32
 static emu_outcome run_fence(emu_warp *warp, const emu_instruction *in, uint32_t mask)
 {
     (void)mask;
-    if (emu_has_part(in, "proxy") && emu_has_part(in, "async")) emu_saw_fence(warp);
+    if ((emu_has_part(in, "proxy") && emu_has_part(in, "async")) || emu_has_part(in, "mbarrier_init")) emu_saw_fence(warp);
     return EMU_STEP;
 }
 
@@ -246,7 +246,7 @@ static void merge_groups(emu_warp *warp)
                 continue;
             }
             warp->group[i].mask |= warp->group[j].mask;
-            warp->group[i].stalled = false;
+            warp->group[i].stalled = warp->group[i].behind = false;
             warp->group[j] = warp->group[--warp->groups];
         }
     }
@@ -307,18 +307,56 @@ static inline emu_outcome step(emu_warp *warp, emu_group *group, const emu_instr
     return outcome;
 }
 
+/* Lanes of a warp need not go together: some stay behind until the others wait. */
+static void part_lanes(emu_warp *warp, emu_group *group)
+{
+    emu_grid *grid = warp->block->grid;
+    uint32_t behind = group->mask & (uint32_t)emu_random(grid);
+    if (!behind || behind == group->mask || warp->groups == EMU_LANES) return;
+    group->mask &= ~behind;
+    warp->group[warp->groups++] = (emu_group){.mask = behind, .at = group->at, .stalled = true, .behind = true};
+}
+
+/* The others wait: those that stayed behind go on. */
+static bool let_go(emu_warp *warp)
+{
+    bool any = false;
+    for (int i = 0; i < warp->groups; ++i) {
+        any |= warp->group[i].behind;
+        if (warp->group[i].behind) warp->group[i].behind = warp->group[i].stalled = false;
+    }
+    return any;
+}
+
+/* All lanes wait, and some of them where the whole warp must come together: nothing brings the others there at the same time. */
+static void check_together(emu_warp *warp, const emu_instruction *code)
+{
+    for (int i = 0; i < warp->groups && warp->groups > 1; ++i) {
+        const emu_instruction *in = &code[warp->group[i].at];
+        if (in->is_aligned)
+            emu_fail(warp, in, __builtin_ctz(warp->group[i].mask),
+                     "lanes 0x%x are here, and others of the warp wait elsewhere: no __syncwarp brings them together",
+                     warp->group[i].mask);
+    }
+}
+
 /* Until all its lanes wait, or for a while. Whether it came forward, by more than looking again at what it waits for. */
 static bool run_turn(emu_warp *warp, int most)
 {
     const emu_instruction *code = warp->block->grid->function->code;
     int done = 0;
     bool stepped = false, yielded = false;
-    for (int i = 0; i < warp->groups; ++i) warp->group[i].stalled = false;
+    for (int i = 0; i < warp->groups; ++i) warp->group[i].stalled = warp->group[i].behind = false;
     while (warp->alive && done < most) {
         emu_group *group = next_group(warp);
+        if (!group && let_go(warp)) continue;
+        if (!group) check_together(warp, code);
         if (!group) break;
         emu_outcome outcome;
         do {
+            if (warp->block->grid->order == EMU_RANDOM && !code[group->at].is_aligned &&
+                emu_random(warp->block->grid) % 64 == 0)
+                part_lanes(warp, group);
             outcome = step(warp, group, code);
             stepped |= outcome == EMU_STEP;
             ++done;

@@ -68,7 +68,7 @@ static void view_copy(emu_warp *warp, const emu_instruction *in, const view *v, 
         strip_addresses(v, strip, at);
         for (int i = 0; i < v->depth; i++, to += 16) {
             const unsigned char *chunk = emu_shared(warp, in, at[i], 16, names[which]);
-            emu_check_fence(warp, in, chunk, 16, names[which]);
+            emu_check_fence(warp, in, warp->block, chunk, 16, names[which]);
             memcpy(to, chunk, 16);
         }
     }

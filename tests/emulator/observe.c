@@ -30,14 +30,16 @@ void emu_saw_landing(emu_block *owner, const unsigned char *at, size_t bytes)
 void emu_saw_fence(emu_warp *warp) { warp->fenced = warp->block->writes; }
 
 /* A fence counts behind the write, by the warp that wrote or by the one that reads: what orders the two is not looked at. */
-void emu_check_fence(emu_warp *warp, const emu_instruction *in, const unsigned char *at, size_t bytes, const char *what)
+void emu_check_fence(emu_warp *warp, const emu_instruction *in, const emu_block *block, const unsigned char *at, size_t bytes,
+                     const char *what)
 {
-    const emu_block *block = warp->block;
     for (size_t i = chunk_of(block, at); i <= chunk_of(block, at + bytes - 1); ++i) {
         emu_write write = block->write[i];
-        if (!write.number || warp->fenced >= write.number) continue;
+        if (!write.number || (warp->block == block && warp->fenced >= write.number)) continue;
         if (write.rank == block->rank && block->warp[write.warp].fenced >= write.number) continue;
-        emu_fail(warp, in, -1, "%s at 0x%zx was written by warp %u of block %u of the cluster, with no fence.proxy.async since",
+        emu_fail(warp, in, -1,
+                 "%s at 0x%zx was written by warp %u of block %u of the cluster, with no fence.proxy.async or, an mbarrier, "
+                 "fence.mbarrier_init since",
                  what, EMU_SHARED_FIRST + i * CHUNK, (unsigned)write.warp, (unsigned)write.rank);
     }
 }

@@ -9,7 +9,8 @@ void emu_saw_write(emu_warp *warp, emu_block *owner, const unsigned char *at, si
 void emu_saw_landing(emu_block *owner, const unsigned char *at, size_t bytes);
 void emu_saw_fence(emu_warp *warp);
 /* The async proxy reads shared memory of the warp's block: what was written there must have been fenced. */
-void emu_check_fence(emu_warp *warp, const emu_instruction *in, const unsigned char *at, size_t bytes, const char *what);
+void emu_check_fence(emu_warp *warp, const emu_instruction *in, const emu_block *block, const unsigned char *at, size_t bytes,
+                     const char *what);
 
 /* grid->counting says whether anybody asks. `bytes` are of a lane. */
 bool emu_counts_wanted(void);
