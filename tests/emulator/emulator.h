@@ -3,15 +3,16 @@
  * delays what hardware may delay. It tells nothing of speed. docs/emulator.md explains it.
  *
  *   nvrtc.c     the real NVRTC, asked for PTX where Lacuna asks for machine code
- *   driver.c    cuMemAlloc, cuLaunchKernelEx, ...: what src/cuda/driver.h lists
- *   parse.c     PTX as text -> instructions whose operands are places in a file of registers
- *   machine.c   grids, clusters, blocks, warps; who runs next; divergence; branches and barriers among threads
- *   scalar.c    arithmetic, logic, comparisons, conversions, lane exchange: one lane at a time
+ *   driver*.c   cuMemAlloc, cuLaunchKernelEx, ...: what src/cuda/driver.h lists
+ *   parse*.c    PTX as text -> instructions whose operands are places in a file of registers
+ *   machine.c   grids, clusters, blocks, warps; who runs next; branches and divergence
+ *   threads.c   barriers among threads, fences
+ *   scalar*.c   arithmetic, logic, comparisons, conversions, lane exchange: one lane at a time
  *   memory.c    loads, stores and atomics; which addresses are whose
  *   engine.c    mbarriers, and how copies that go on by themselves land; cp.async
  *   bulk.c      bulk and tensor copies, st.async
  *   observe.c   fences that are missing; how often banks turn
- *   matrix.c    ldmatrix, stmatrix, movmatrix, mma, mma.sp, wgmma, wgmma.sp
+ *   matrix*.c   ldmatrix, stmatrix, movmatrix, mma, mma.sp, wgmma, wgmma.sp
  */
 #ifndef LAC_EMULATOR_H
 #define LAC_EMULATOR_H
@@ -131,7 +132,7 @@ bool emu_scalar_take(const emu_function *function, emu_instruction *in);
 bool emu_memory_take(const emu_function *function, emu_instruction *in);
 bool emu_engine_take(const emu_function *function, emu_instruction *in);
 bool emu_matrix_take(const emu_function *function, emu_instruction *in);
-bool emu_machine_take(const emu_function *function, emu_instruction *in);
+bool emu_threads_take(const emu_function *function, emu_instruction *in);
 
 /* The slot of an operand that is a register or a constant, to be read as 32 or 64 bits. */
 static inline uint32_t emu_slot_of(const emu_operand *operand, bool wide)
@@ -298,6 +299,8 @@ uint64_t emu_random(emu_grid *grid);
 
 /* ---- what the parts ask of each other */
 
+/* threads.c: barriers wait for one warp fewer. */
+void emu_threads_end_warp(emu_warp *warp);
 /* engine.c: one copy under way lands (any of those that may). False: there is none. machine.c calls it when all threads wait. */
 bool emu_engine_advance(emu_grid *grid);
 /* A warp has ended: whatever it started and did not wait for lands. All blocks of a cluster have: so does what was under way to them. */

@@ -52,162 +52,6 @@ void emu_fail(emu_warp *warp, const emu_instruction *in, int lane, const char *f
     longjmp(m->out, 1);
 }
 
-/* ---- barriers among threads, and what needs no doing */
-
-static uint32_t threads_wanted(const emu_warp *warp, const emu_instruction *in)
-{
-    return in->slot[1] == EMU_NONE ? (uint32_t)warp->block->running * EMU_LANES : emu_u32(warp, in->slot[1])[0];
-}
-
-static int barrier_number(emu_warp *warp, const emu_instruction *in)
-{
-    uint32_t number = emu_u32(warp, in->slot[0])[0];
-    if (number > 15) emu_fail(warp, in, -1, "barrier %u: there are 16", number);
-    return (int)number;
-}
-
-static void complete_barrier(emu_block *block, int number)
-{
-    block->barrier[number].result = block->barrier[number].any;
-    block->barrier[number].arrived = block->barrier[number].any = 0;
-    block->barrier[number].phase++;
-}
-
-static void arrive(emu_warp *warp, const emu_instruction *in, int number)
-{
-    uint32_t wanted = threads_wanted(warp, in), arrived = warp->block->barrier[number].arrived += EMU_LANES;
-    warp->block->barrier[number].counted = in->slot[1] != EMU_NONE;
-    if (wanted % EMU_LANES) emu_fail(warp, in, -1, "barrier %d for %u threads, which are no whole warps", number, wanted);
-    if (arrived > wanted) emu_fail(warp, in, -1, "barrier %d has %u threads where %u are to come", number, arrived, wanted);
-    if (arrived == wanted) complete_barrier(warp->block, number);
-}
-
-/* bar.sync, bar.arrive and bar.red: slot[0] the barrier, slot[1] how many threads; of bar.red slot[2] the result, slot[3] what is asked. */
-static emu_outcome run_barrier(emu_warp *warp, const emu_instruction *in, uint32_t mask)
-{
-    int number = barrier_number(warp, in);
-    bool is_red = in->number[0];
-    if (!warp->barrier_waiting) {
-        warp->barrier_waiting = 1 + number;
-        warp->barrier_phase = warp->block->barrier[number].phase;
-        for (int lane = 0; is_red && lane < EMU_LANES; ++lane)
-            if (mask >> lane & 1 && emu_u32(warp, in->slot[3])[lane] != (uint32_t)in->number[1])
-                warp->block->barrier[number].any = 1;
-        arrive(warp, in, number);
-    }
-    if (warp->block->barrier[number].phase == warp->barrier_phase) return EMU_STALL;
-    warp->barrier_waiting = 0;
-    for (int lane = 0; is_red && lane < EMU_LANES; ++lane)
-        if (mask >> lane & 1) emu_u32(warp, in->slot[2])[lane] = warp->block->barrier[number].result;
-    return EMU_STEP;
-}
-
-static emu_outcome run_barrier_arrive(emu_warp *warp, const emu_instruction *in, uint32_t mask)
-{
-    (void)mask;
-    arrive(warp, in, barrier_number(warp, in));
-    return EMU_STEP;
-}
-
-static void complete_cluster(emu_cluster *cluster)
-{
-    uint32_t running = cluster->arrived_and_gone;
-    for (uint32_t i = 0; i < cluster->blocks; ++i) running += (uint32_t)cluster->block[i].running;
-    if (!running || cluster->arrived < running) return;
-    cluster->arrived = cluster->arrived_and_gone = 0;
-    cluster->phase++;
-}
-
-static emu_outcome run_cluster_arrive(emu_warp *warp, const emu_instruction *in, uint32_t mask)
-{
-    (void)mask;
-    if (warp->cluster_arrived) emu_fail(warp, in, -1, "the warp has arrived at the cluster's barrier and has not waited");
-    warp->cluster_arrived = true;
-    warp->cluster_phase = warp->block->cluster->phase;
-    warp->block->cluster->arrived++;
-    complete_cluster(warp->block->cluster);
-    return EMU_STEP;
-}
-
-static emu_outcome run_cluster_wait(emu_warp *warp, const emu_instruction *in, uint32_t mask)
-{
-    (void)mask;
-    if (!warp->cluster_arrived) emu_fail(warp, in, -1, "the warp waits at the cluster's barrier and has not arrived");
-    if (warp->block->cluster->phase == warp->cluster_phase) return EMU_STALL;
-    warp->cluster_arrived = false;
-    return EMU_STEP;
-}
-
-static emu_outcome run_warp_barrier(emu_warp *warp, const emu_instruction *in, uint32_t mask)
-{
-    for (int lane = 0; lane < EMU_LANES; ++lane)
-        if (mask >> lane & 1 && emu_u32(warp, in->slot[0])[lane] & warp->alive & ~mask) return EMU_STALL;
-    return EMU_STEP;
-}
-
-static emu_outcome run_nothing(emu_warp *warp, const emu_instruction *in, uint32_t mask)
-{
-    (void)warp, (void)in, (void)mask;
-    return EMU_STEP;
-}
-
-static emu_outcome run_fence(emu_warp *warp, const emu_instruction *in, uint32_t mask)
-{
-    (void)mask;
-    if ((emu_has_part(in, "proxy") && emu_has_part(in, "async")) || emu_has_part(in, "mbarrier_init")) emu_saw_fence(warp);
-    return EMU_STEP;
-}
-
-static emu_outcome run_sleep(emu_warp *warp, const emu_instruction *in, uint32_t mask)
-{
-    (void)warp, (void)in, (void)mask;
-    return EMU_YIELD;
-}
-
-static bool take_barrier(emu_instruction *in)
-{
-    const char *what = in->parts > 1 ? in->part[1] : "";
-    bool is_red = !strcmp(what, "red");
-    if (!strcmp(what, "warp")) {
-        in->run = run_warp_barrier;
-        in->slot[0] = in->operand[0].slot;
-        return in->operands == 1;
-    }
-    if (is_red && (!emu_has_part(in, "or") || in->operands < 3)) return false;
-    if (!is_red && strcmp(what, "sync") && strcmp(what, "arrive")) return false;
-    const emu_operand *operand = in->operand + is_red;
-    int operands = in->operands - 2 * is_red;
-    if (operands < 1 || operands > 2) return false;
-    in->run = !strcmp(what, "arrive") ? run_barrier_arrive : run_barrier;
-    in->slot[0] = operand[0].slot;
-    in->slot[1] = operands > 1 ? operand[1].slot : EMU_NONE;
-    in->number[0] = is_red;
-    if (is_red) {
-        const emu_operand *asked = &in->operand[in->operands - 1];
-        in->slot[2] = in->operand[0].slot;
-        in->slot[3] = asked->slot;
-        in->number[1] = asked->negated; /* the value that does not count */
-    }
-    return true;
-}
-
-bool emu_machine_take(const emu_function *function, emu_instruction *in)
-{
-    (void)function;
-    static const char *const nothing[] = {"membar", "griddepcontrol", "setmaxnreg", "prefetch", "prefetchu", "pragma"};
-    const char *name = in->part[0];
-    if (!strcmp(name, "bar")) return take_barrier(in);
-    if (!strcmp(name, "barrier") && in->parts > 2 && !strcmp(in->part[1], "cluster")) {
-        in->run = !strcmp(in->part[2], "arrive") ? run_cluster_arrive : run_cluster_wait;
-        return true;
-    }
-    if (!strcmp(name, "fence")) return in->run = run_fence, true;
-    if (!strcmp(name, "nanosleep")) return in->run = run_sleep, true;
-    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; ++i)
-        if (!strcmp(name, nothing[i])) return in->run = run_nothing, true;
-    return false;
-}
-
 /* ---- a warp's turn */
 
 static uint32_t guarded(const emu_warp *warp, const emu_instruction *in, uint32_t mask)
@@ -219,20 +63,13 @@ static uint32_t guarded(const emu_warp *warp, const emu_instruction *in, uint32_
     return mask & (in->guard_negated ? ~holds : holds);
 }
 
-/* What waits for all that run counts one fewer. */
 static void end_warp(emu_warp *warp)
 {
     emu_block *block = warp->block;
     emu_engine_end_warp(warp);
     emu_matrix_end_warp(warp);
     block->running--;
-    if (warp->cluster_arrived && warp->cluster_phase == block->cluster->phase) block->cluster->arrived_and_gone++;
-    /* Those who have gone are not waited for, unless it was said how many are to come. */
-    for (int i = 0; i < 16; ++i)
-        if (block->barrier[i].arrived && !block->barrier[i].counted &&
-            block->barrier[i].arrived >= (uint32_t)block->running * EMU_LANES)
-            complete_barrier(block, i);
-    complete_cluster(block->cluster);
+    emu_threads_end_warp(warp);
     if (!block->running) block->cluster->running--;
 }
 

@@ -65,7 +65,7 @@ static void find_handler(parser *p, emu_instruction *in)
     in->number[0] = 0;
     if (strcmp(in->part[0], "bra") == 0 || strcmp(in->part[0], "ret") == 0 || strcmp(in->part[0], "exit") == 0) return;
     if (emu_scalar_take(f, in) || emu_memory_take(f, in) || emu_engine_take(f, in) || emu_matrix_take(f, in) ||
-        emu_machine_take(f, in))
+        emu_threads_take(f, in))
         return;
     const char *text = p->module->text;
     for (int line = 1; line < in->line; line++) text = strchr(text, '\n') + 1;
