@@ -92,6 +92,7 @@ static uint64_t converted(const emu_instruction *in, uint64_t lane)
     return write_float(value < 0 ? (float)(int64_t)value : (float)(uint64_t)value, to, flags);
 }
 
+/* A result of 8 or 16 bits is taken to be in a register of 16, as NVRTC has it: an operand does not tell that from 32. */
 static emu_outcome convert(emu_warp *warp, const emu_instruction *in, uint32_t mask)
 {
     bool to_wide = in->number[4] & 1, from_wide = in->number[4] & 2, narrow = type_bits[in->number[0]] < 32 && !to_wide;
@@ -159,7 +160,6 @@ bool emu_scalar_take_convert(emu_instruction *in)
      * how. */
     if ((type_bits[to] == 64 && !d->wide) || (type_bits[from] == 64 && !from_wide) || (is_float(to) && d->wide != (to == F64)))
         return false;
-    if (to == S8 && !d->wide) return false;
     if ((to == F16 || to == BF16) && (from == F64 || (!is_whole && in->number[2] != FE_TONEAREST))) return false;
     if (to == BF16 && !is_float((number_type)from)) return false;
     if (is_whole ? !is_float((number_type)from) : is_float((number_type)from) && !is_float((number_type)to)) return false;
