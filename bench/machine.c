@@ -93,11 +93,11 @@ void bench_machine_describe(const lac_device_info *device, const bench_ceiling *
     copy_model(device, model);
     snprintf(buffer, size,
              "model=%s; cores=%d; vector=%s;%s cache_bytes=%llu; peak_gflops=%.1f; memory_gbytes=%.1f; cache_gbytes=%.1f; "
-             "huge_pages=%s; omp_wait=%s; load=%.2f; lacuna=%s; system=%s %s %s%s%s",
+             "%shuge_pages=%s; omp_wait=%s; load=%.2f; lacuna=%s; system=%s %s %s%s%s",
              model, (int)device->cores, device->vector_unit, clock, (unsigned long long)bench_machine_cache_bytes(device),
-             ceiling->flops / 1e9, ceiling->memory_bytes / 1e9, ceiling->cache_bytes / 1e9, pages,
-             waiting && *waiting ? waiting : "unset", load, lac_version(), system.sysname, system.release, system.machine,
-             *baseline ? "; " : "", baseline);
+             ceiling->flops / 1e9, ceiling->memory_bytes / 1e9, ceiling->cache_bytes / 1e9,
+             ceiling->is_told ? "ceilings=told; " : "", pages, waiting && *waiting ? waiting : "unset", load, lac_version(),
+             system.sysname, system.release, system.machine, *baseline ? "; " : "", baseline);
 }
 
 const char *bench_machine_commit(void)

@@ -10,10 +10,13 @@ typedef struct bench_ceiling {
     double memory_bytes;            /* read from memory a second                                     */
     double cache_bytes;             /* read from each core's own cache a second                      */
     double tensor_f16, tensor_tf32; /* operations of tensor cores a second; 0: there are none */
+    int is_told;                    /* by the environment, not measured */
 } bench_ceiling;
 
-/* Measures for a few tenths of a second. Nonzero when there was no memory or no thread. */
-int bench_ceiling_measure(const lac_device_info *device, int threads, bench_ceiling *out);
+/* Measures for a few tenths of a second, unless LAC_CPU_CEILINGS in the environment tells them ("gflops,memory,cache", in 10^9 a
+ * second), as they were on a machine that was not busy. Nonzero, and why, when there was no memory or no thread, or no sense in what
+ * was told. */
+int bench_ceiling_measure(const lac_device_info *device, int threads, bench_ceiling *out, char *why, size_t why_size);
 
 /* Operations a second that bound a product of this dtype and precision: of the tensor cores where there are any, for `fast`
  * a third of those on 16 bits, since it takes three products for one; never less than those of the vector unit. */

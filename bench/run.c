@@ -93,7 +93,7 @@ static void open_baselines(bench_session *session, char *info, size_t size)
 /* Where buffers lie, how much room there is for them, and the device's ceilings. */
 static bench_status open_backend(bench_session *session)
 {
-    char why[512] = "no memory or no threads to measure the machine's ceilings with";
+    char why[512] = "";
     int is_cpu = session->info.kind == LAC_DEVICE_KIND_CPU, failed;
     session->backend = is_cpu ? bench_backend_cpu() : bench_backend_cuda_open(&session->info, why, sizeof why);
     if (!session->backend) {
@@ -113,7 +113,7 @@ static bench_status open_backend(bench_session *session)
     for (size_t i = 0; i < session->options->dtype_count; i++)
         want_f16 = want_f16 || session->options->dtypes[i] != LAC_DTYPE_F32;
     bench_turns_alone(session->turns);
-    failed = is_cpu ? bench_ceiling_measure(&session->info, session->threads, &session->ceiling)
+    failed = is_cpu ? bench_ceiling_measure(&session->info, session->threads, &session->ceiling, why, sizeof why)
                     : bench_backend_cuda_measure(want_f16, want_tf32, &session->ceiling, why, sizeof why);
     bench_turns_together(session->turns);
     if (failed) bench_say(session, "%s", why);

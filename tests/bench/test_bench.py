@@ -14,7 +14,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
-from support import Case  # noqa: E402
+from support import MEASURED, Case  # noqa: E402
 
 COLUMNS = (
     "device,kernel,dtype,precision,pattern,density,layout,threads,m,n,k,time_us,spread,dense_name,dense_us,speedup,"
@@ -73,7 +73,7 @@ class Bench(Case):
             return list(csv.DictReader(file))
 
     def test_columns_and_numbers(self):
-        rows = self.rows("16,64,96", "1,64,96", "-p", "2:4,vw32:8:32", "--threads", "1", cold=True, LAC_COMMIT="cafe")
+        rows = self.rows("16,64,96", "1,64,96", "-p", "2:4,vw32:8:32", "--threads", "1", cold=True, LAC_COMMIT="cafe", **MEASURED)
         with open(self.path("out.csv")) as file:
             self.assertEqual(file.readline().rstrip("\n"), COLUMNS)
         self.assertEqual(
@@ -105,6 +105,15 @@ class Bench(Case):
                 "openblas=9.9.9; openblas_core=Plainloops",
             ]:
                 self.assertIn(part, row["device_info"])
+
+            self.assertNotIn("ceilings=told", row["device_info"])
+
+    def test_ceilings_told(self):
+        row = self.rows("4,32,32", "-p", "2:4", "--threads", "1")[0]
+        self.assertIn("peak_gflops=80.0; memory_gbytes=12.0; cache_gbytes=300.0; ceilings=told;", row["device_info"])
+        for wrong in ["80", "80,12", "80,12,", "80,12,0", "80,12,-3", "80,12,nan", "80,12,300,1", "80,12,300 ", "x", "1e300,1,1"]:
+            told = self.bench("4,32,32", "-p", "2:4", status=3, LAC_CPU_CEILINGS=wrong)[1]
+            self.assertIn("LAC_CPU_CEILINGS is '%s'; it takes three positive numbers" % wrong, told)
 
     def test_resume_adds_what_is_missing(self):
         common = ["4,32,32", "8,32,32", "-p", "2:4", "--extended", "--csv", "out.csv", "--resume"]
