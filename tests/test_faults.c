@@ -654,8 +654,8 @@ enum { PATTERNS = sizeof patterns / sizeof *patterns, SCENARIOS = sizeof scenari
 static void one_case(test_random *random, int64_t index, void *user)
 {
     (void)random, (void)user;
-    /* Where time is short (a sanitizer's scale) each scenario has 4 of the 12 patterns, or 2, other ones than the next has. */
-    int64_t stride = test_scale() >= 40 ? 6 : test_scale() >= 10 ? 3 : 1;
+    /* Where time is short (a sanitizer's scale) each scenario has 2 of the 12 patterns, other ones than the next has. */
+    int64_t stride = test_scale() >= 10 ? 6 : 1;
     if ((index / PATTERNS + index) % stride && !getenv("LAC_TEST_CASE")) return;
     test_scene s;
     test_describe("setting up for pattern %s", patterns[index % PATTERNS]);

@@ -214,7 +214,7 @@ static void picks_are_sensible(void **state)
 {
     (void)state;
     static const char *const machines[] = {FIXED_RATES, "5,4.3,120,30,15,15", "7,7,140,35,17,35", "3.6,3.6,100,25,10,12"};
-    for (size_t i = 0; i < sizeof machines / sizeof *machines; ++i) in_child(machines[i], count_silly_picks);
+    for (int64_t i = 0; i < test_scaled(sizeof machines / sizeof *machines); ++i) in_child(machines[i], count_silly_picks);
 }
 
 /* ---- the numbers */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 typedef uint64_t pointer;
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, LOST = 719 };
@@ -281,6 +282,32 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int
     return OK;
 }
 
+/* Large blocks, which nobody reads whole, are the kernel's own pages, up to one that faults: a sanitizer would mark each byte of them,
+ * whenever they come and go. */
+enum { LARGE = 4 << 20, PAGE = 4096 };
+
+static size_t pages_of(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
+
+static void *take_block(size_t bytes)
+{
+    size_t rounded = (bytes + 255) / 256 * 256;
+    if (rounded < LARGE) return aligned_alloc(256, rounded);
+    char *pages =
+        mmap(NULL, pages_of(rounded) + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) return NULL;
+    mprotect(pages + pages_of(rounded), PAGE, PROT_NONE);
+    return pages + pages_of(rounded) - rounded;
+}
+
+static void give_block(char *data, size_t bytes)
+{
+    size_t rounded = (bytes + 255) / 256 * 256;
+    if (rounded < LARGE)
+        free(data);
+    else
+        munmap(data + rounded - pages_of(rounded), pages_of(rounded) + PAGE);
+}
+
 int cuMemAlloc_v2(pointer *out, size_t bytes)
 {
     IN_CONTEXT;
@@ -288,7 +315,7 @@ int cuMemAlloc_v2(pointer *out, size_t bytes)
     pthread_mutex_lock(&lock);
     int i = 0;
     while (i < MOST_BLOCKS && fake.block[i].data) ++i;
-    if (i < MOST_BLOCKS && (fake.block[i].data = aligned_alloc(256, (bytes + 255) / 256 * 256))) {
+    if (i < MOST_BLOCKS && (fake.block[i].data = take_block(bytes))) {
         fake.block[i].bytes = bytes;
         fake.block[i].device = fake.current_device_of_blocks;
         fake.blocks++;
@@ -307,7 +334,7 @@ int cuMemFree_v2(pointer address)
     int result = INVALID_VALUE;
     for (int i = 0; i < MOST_BLOCKS; ++i) {
         if (!fake.block[i].data || (pointer)(uintptr_t)fake.block[i].data != address) continue;
-        free(fake.block[i].data);
+        give_block(fake.block[i].data, fake.block[i].bytes);
         fake.block[i].data = NULL;
         fake.blocks--;
         result = OK;
