@@ -100,6 +100,12 @@ static void threads(void **state)
          "st.shared.u32 [tile], %r1;\n" CLUSTER_BARRIER "setp.eq.u32 %p1, %r1, 1;\n@%p1 bra end;\n"
          "mapa.shared::cluster.u32 %r3, %r2, 1;\n# ld.shared::cluster.u32 %r4, [%r3];\nst.global.u32 [%d0], %r4;\nend:\n$",
          "", CLUSTER_BARRIER, .says = "which has ended", .wanted = 1, .launch = {.threads = 32, .blocks = 2, .cluster = 2}},
+        {"shared memory of a block that has not begun",
+         "mov.u32 %r1, %cluster_ctarank;\nmov.u32 %r2, tile;\nst.shared.u32 [tile], 1;\nsetp.eq.u32 %p1, %r1, 1;\n$\n@%p1 bra "
+         "end;\n"
+         "mapa.shared::cluster.u32 %r3, %r2, 1;\n# ld.shared::cluster.u32 %r4, [%r3];\nst.global.u32 [%d0], "
+         "%r4;\nend:\n" CLUSTER_BARRIER,
+         "", CLUSTER_BARRIER, .says = "which has not begun", .wanted = 1, .launch = {.threads = 32, .blocks = 2, .cluster = 2}},
         {"a block of the cluster that is gone",
          "mov.u32 %r1, %cluster_ctarank;\nsetp.eq.u32 %p1, %r1, 1;\n@%p1 bra end;\n"
          "# bar.sync 3, $;\nend:",

@@ -87,7 +87,7 @@ static int make_tiles(void **state)
     static gpu_tiles tiles;
     lac_device *target = NULL;
     if (lac_cuda_target_open("sm_90a", &target)) return -1;
-    gpu_tiles_make(target, &tiles);
+    gpu_tiles_make(target, INFINITY, &tiles);
     lac_device_close(target);
     *state = &tiles;
     return 0;

@@ -219,6 +219,8 @@ struct emu_block {
     uint32_t writes;       /* so far */
     emu_warp *warp;
     int warps, running; /* of them */
+    int held;           /* a warp that goes on only when no other can, or -1 */
+    bool begun;         /* a warp has run: only then may others of the cluster touch its shared memory */
     struct {
         uint32_t arrived, phase, any, result;
         bool counted; /* those who arrived said how many there are to be */

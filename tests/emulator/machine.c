@@ -183,6 +183,7 @@ static bool run_turn(emu_warp *warp, int most)
     const emu_instruction *code = warp->block->grid->function->code;
     int done = 0;
     bool stepped = false, yielded = false;
+    warp->block->begun = true;
     for (int i = 0; i < warp->groups; ++i) warp->group[i].stalled = warp->group[i].behind = false;
     while (warp->alive && done < most) {
         emu_group *group = next_group(warp);
@@ -296,6 +297,9 @@ static void admit(machine *m)
         block->warps = block->running = (int)((threads + EMU_LANES - 1) / EMU_LANES);
         block->warp = calloc((size_t)block->warps, sizeof *block->warp);
         for (int w = 0; w < block->warps; ++w) make_warp(&block->warp[w], block, w, threads);
+        /* One warp of every second block is slow, where chance has it so: nothing but waiting for it keeps others from getting ahead. */
+        block->held = -1;
+        if (grid->order == EMU_RANDOM && emu_random(grid) % 2) block->held = (int)(emu_random(grid) % (uint64_t)block->warps);
     }
     *m->end = cluster;
     m->end = &cluster->next;
@@ -317,18 +321,26 @@ static void drop_ended(machine *m)
     while (*m->end) m->end = &(*m->end)->next;
 }
 
-/* A turn for every warp; whether any of them came forward. */
-static bool run_round(machine *m)
+/* Where a round begins among so many: at the first, or anywhere. */
+static uint32_t begin_of(machine *m, uint32_t count)
+{
+    return m->grid.order == EMU_RANDOM && count > 1 ? (uint32_t)(emu_random(&m->grid) % count) : 0;
+}
+
+/* A turn for every warp, or for those that are held; whether any of them came forward. */
+static bool run_round(machine *m, bool held)
 {
     bool forward = false;
     for (emu_cluster *cluster = m->first; cluster; cluster = cluster->next) {
+        uint32_t first = begin_of(m, cluster->blocks);
         for (uint32_t b = 0; b < cluster->blocks; ++b) {
-            emu_block *block = &cluster->block[b];
-            int begin = m->grid.order == EMU_RANDOM ? (int)(emu_random(&m->grid) % (uint64_t)block->warps) : 0;
+            emu_block *block = &cluster->block[(first + b) % cluster->blocks];
+            int begin = (int)begin_of(m, (uint32_t)block->warps);
             for (int w = 0; w < block->warps; ++w) {
-                emu_warp *warp = &block->warp[(begin + w) % block->warps];
+                int index = (begin + w) % block->warps;
+                emu_warp *warp = &block->warp[index];
                 int most = m->grid.order == EMU_RANDOM ? 1 + (int)(emu_random(&m->grid) % 512) : TURN;
-                if (warp->alive) forward |= run_turn(warp, most);
+                if (warp->alive && (index == block->held) == held) forward |= run_turn(warp, most);
             }
         }
     }
@@ -358,10 +370,10 @@ static void run_all(machine *m)
     int idle = 0;
     while (m->first || m->admitted < m->clusters) {
         if (!m->first) admit(m);
-        if (run_round(m)) {
+        if (run_round(m, false)) {
             idle = 0;
             if (m->grid.order == EMU_RANDOM && emu_random(&m->grid) % 2) emu_engine_advance(&m->grid);
-        } else if (emu_engine_advance(&m->grid)) {
+        } else if (emu_engine_advance(&m->grid) || run_round(m, true)) {
             idle = 0;
         } else if (m->admitted < m->clusters) {
             admit(m);

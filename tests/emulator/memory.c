@@ -29,6 +29,7 @@ unsigned char *emu_shared(emu_warp *warp, const emu_instruction *in, uint64_t ad
         emu_fail(warp, in, -1, "%s %zu bytes of shared memory at 0x%llx, which ends at 0x%llx", what, bytes,
                  (unsigned long long)asked, (unsigned long long)end);
     if (!block->running) emu_fail(warp, in, -1, "%s shared memory of block %u, which has ended", what, block->id[0]);
+    if (!block->begun) emu_fail(warp, in, -1, "%s shared memory of block %u, which has not begun", what, block->id[0]);
     return block->shared + (address - EMU_SHARED_FIRST);
 }
 

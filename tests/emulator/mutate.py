@@ -6,7 +6,7 @@
 A mutant is a kernel with one wait, fence or barrier missing, or with a wait that lets one group more be under way. It counts as found when
 test_gpu fails: a wrong result, the emulator's message, a deadlock, a row without end. Which kernels use a file is seen by running their rows
 once as they are, which also leaves the programs that a mutant does not change; test_gpu compiles the others into a folder of its own.
-"same code" are mutants that change no program of these rows: other rows, or problems of the tiles (--tile), may reach them.
+"same code" are mutants that change no program of these rows: other rows, or problems of the tiles (--tiles, --tile), may reach them.
 
 One process runs, and ends at the first row that fails. Lines go to the CSV as they come, so that a run may be stopped.
 """
@@ -153,8 +153,14 @@ class Runner:
         """Runs a kernel's rows, or a problem of the tiles, up to the first failure. None: all passed; else what was said, as lines."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("LAC_TEST_GPU_", "EMULATOR_"))}
         environment.update(LAC_TEST_GPU_WORKERS="1", LAC_TEST_GPU_ROW_SECONDS=str(self.options.row_seconds))
+        if self.options.multiprocessors:
+            environment.update(EMULATOR_MULTIPROCESSORS=str(self.options.multiprocessors))
+        if self.options.tiles:
+            environment.update(LAC_TEST_GPU_PRODUCTS=self.options.tiles)
         if case.startswith("tile "):
             environment.update(LAC_TEST_GPU_ONLY="tiles", LAC_TEST_GPU_TILE=case.split()[1])
+        elif case.startswith("tiles "):
+            environment.update(LAC_TEST_GPU_ONLY="tiles", LAC_TEST_GPU_KERNEL=case.split()[1])
         else:  # with a limit nothing is compiled ahead
             environment.update(LAC_TEST_GPU_ONLY="rows", LAC_TEST_GPU_KERNEL=case, LAC_TEST_GPU_ROWS=str(self.options.rows),
                                LAC_TEST_GPU_SECONDS="100000")
@@ -197,7 +203,8 @@ class Runner:
         target = self.options.arch + ("a" if self.options.arch in ("sm_90", "sm_100") else "")
         listed = subprocess.run([str(self.build / "tests/gpu/test_gpu")], check=True, capture_output=True, text=True,
                                 env={**os.environ, "LAC_TEST_GPU_LIST": target, "LAC_TEST_GPU_ROWS": "1"}).stdout
-        return sorted({line.split(":")[0] for line in listed.split("\n") if line.startswith(self.options.kernel)})
+        kernels = sorted({line.split(":")[0] for line in listed.split("\n") if line.startswith(self.options.kernel)})
+        return [f"tiles {name}" for name in kernels] if self.options.tiles else kernels
 
     def programs_of(self, case, program_of_entry):
         """The programs that it launches, seen by running it as it is, which it must pass."""
@@ -206,6 +213,8 @@ class Runner:
             said = self.run(case, EMULATOR_COUNT=str(counts))
             if said is not None:
                 sys.exit("mutate.py: %s fails as it is:\n%s" % (case, "\n".join(said)))
+            if not counts.exists():  # a kernel without tiles launches nothing
+                return set()
             with counts.open() as file:
                 entries = {line["kernel"] for line in csv.DictReader(file)}
         return {program_of_entry[entry] for entry in entries if entry in program_of_entry}
@@ -277,6 +286,9 @@ def read_options():
     parser.add_argument("--again", action="store_true", help="run those that were not found yet, and add what comes of it")
     parser.add_argument("--tile", action="append", type=int, metavar="N",
                         help="this problem of the tiles instead of rows; may be given several times")
+    parser.add_argument("--tiles", metavar="PRODUCTS",
+                        help="instead of rows all problems of the tiles that have so many products at the most, such as 3e7")
+    parser.add_argument("--multiprocessors", type=int, help="of the GPU: with few of them small problems give a block several tiles")
     parser.add_argument("--row-seconds", type=int, default=20, help="a row that goes on for longer has failed (%(default)s)")
     parser.add_argument("--seconds", type=int, default=300, help="so have all rows of a kernel (%(default)s)")
     parser.add_argument("--build", default=ROOT / "build", help="the build folder (%(default)s)")
@@ -334,7 +346,7 @@ def main():
             cases = sorted((case for case in programs_of if programs_of[case] & programs), key=lambda name: (-len(name), name))
             begin = time.monotonic()
             case, found_by, said = try_mutant(runner, mutant, programs, cases) if cases else ("", "no kernel", "")
-            csv.writer(file).writerow([*mutant[:4], case, "" if options.tile else options.rows, found_by, said])
+            csv.writer(file).writerow([*mutant[:4], case, "" if options.tile or options.tiles else options.rows, found_by, said])
             file.flush()
             result = found_by if found_by in (*NOT_FOUND, "not compiled") else "found"
             tally[result] = tally.get(result, 0) + 1

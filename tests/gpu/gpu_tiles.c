@@ -1,6 +1,7 @@
 /* gpu_tiles.c - see gpu_tiles.h. */
 #include "gpu/gpu_tiles.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -321,14 +322,21 @@ static void keep_several(gpu_tiles *tiles, found *all, size_t count)
     keep(tiles, all, kept, true);
 }
 
-void gpu_tiles_make(lac_device *target, gpu_tiles *tiles)
+static grid within(grid g, double most_products)
+{
+    g.most_products = fmin(g.most_products, most_products);
+    return g;
+}
+
+void gpu_tiles_make(lac_device *target, double most_products, gpu_tiles *tiles)
 {
     size_t count;
+    grid small = within(reach, most_products), large = within(several, most_products);
     *tiles = (gpu_tiles){0};
-    found *all = ask_all(target, &reach, &count);
+    found *all = ask_all(target, &small, &count);
     keep_smallest(tiles, all, count);
     free(all);
-    all = ask_all(target, &several, &count);
+    all = ask_all(target, &large, &count);
     keep_several(tiles, all, count);
     free(all);
 }

@@ -31,8 +31,8 @@ typedef struct gpu_tiles {
 enum { GPU_TILE_KERNELS = 6 };
 extern const char *const gpu_tile_kernels[GPU_TILE_KERNELS];
 
-/* For all of them, f16; `target` may be one without a GPU. */
-void gpu_tiles_make(lac_device *target, gpu_tiles *tiles);
+/* For all of them, f16; `target` may be one without a GPU. Problems have so many products (m n k) at the most, or fewer: INFINITY for all. */
+void gpu_tiles_make(lac_device *target, double most_products, gpu_tiles *tiles);
 void gpu_tiles_free(gpu_tiles *tiles);
 
 /* One of these kernels on f16 with X and Y of one layout; `problem` borrows the weight. False when the kernel does not take it. */

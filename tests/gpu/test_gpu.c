@@ -12,6 +12,7 @@
  *     LAC_TEST_GPU_CASE=KERNEL:ROW   only this row
  *     LAC_TEST_GPU_TILES=2           of the tiles' problems only those in which a block has so many tiles, or more
  *     LAC_TEST_GPU_TILE=17           only this one of them
+ *     LAC_TEST_GPU_PRODUCTS=1e8      of them only such as have so many products m n k, or fewer, as the emulator wants them
  *     LAC_TEST_GPU_ONLY=rows,runtime only these groups of tests: rows, tiles, runtime, time
  *     LAC_TEST_GPU_PART=2/5          each fifth row, from the second on: for a run in parts
  *     LAC_TEST_GPU_COMPILERS=8       so many processes compile ahead; one for each core unless said

@@ -1,6 +1,8 @@
 /* test_gpu_tiles.c - every tile that the model reaches, alone and several of a block (gpu_tiles.h), with numbers whose sums are exact, against
  * cuda_f32_plain on the same operands: rows of X and Y as the copy engine takes them, and not, which goes other ways. */
+#include <math.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "gpu/gpu_case.h"
@@ -184,11 +186,35 @@ static bool is_wanted(const gpu_tile *tile, int index)
            gpu_kernel_is_wanted(tile->kernel, getenv("LAC_TEST_GPU_KERNEL"));
 }
 
+/* The emulator wants problems that are small enough for it; with few multiprocessors these have several tiles a block too. */
+static double most_products(void)
+{
+    const char *text = getenv("LAC_TEST_GPU_PRODUCTS");
+    double most = text && *text ? atof(text) : INFINITY;
+    if (most > 0.0) return most;
+    fprintf(stderr, "test_gpu: LAC_TEST_GPU_PRODUCTS is '%s'; it is like 1e9\n", text);
+    exit(2);
+}
+
+/* By whichever process comes to it when ten seconds have gone by since it told the last time. */
+static void tell_how_far(int index)
+{
+    static time_t told, begun;
+    time_t now = time(NULL);
+    if (!begun) told = begun = now;
+    if (now - told < 10) return;
+    told = now;
+    print_message("  %d of %d problems after %lld s\n", index < tiles.count ? index : tiles.count, tiles.count,
+                  (long long)(now - begun));
+    fflush(stdout);
+}
+
 static gpu_step check(int index)
 {
     if (!device) assert_ok(lac_device_open("cuda:0", &device));
-    if (!tiles.tile) gpu_tiles_make(device, &tiles);
+    if (!tiles.tile) gpu_tiles_make(device, most_products(), &tiles);
     if (index == 0) print_message("%d problems, %d programs\n", tiles.count, tiles.programs);
+    tell_how_far(index);
     if (index >= tiles.count) return GPU_STEP_NONE;
     const gpu_tile *tile = &tiles.tile[index];
     if (!is_wanted(tile, index)) return GPU_STEP_PASSED;
