@@ -215,7 +215,11 @@ static gpu_step check(int index)
     if (!tiles.tile) gpu_tiles_make(device, most_products(), &tiles);
     if (index == 0) print_message("%d problems, %d programs\n", tiles.count, tiles.programs);
     tell_how_far(index);
-    if (index >= tiles.count) return GPU_STEP_NONE;
+    static int done, wrong;
+    if (index >= tiles.count) {
+        print_message("%d problems by this process, %d of them wrong\n", done, wrong);
+        return GPU_STEP_NONE;
+    }
     const gpu_tile *tile = &tiles.tile[index];
     if (!is_wanted(tile, index)) return GPU_STEP_PASSED;
     describe(tile, index, under_way, sizeof under_way - 32);
@@ -224,6 +228,8 @@ static gpu_step check(int index)
     alarm((unsigned)number_of("LAC_TEST_GPU_ROW_SECONDS", 60));
     bool right = is_right(tile, index);
     alarm(0);
+    ++done;
+    wrong += !right;
     return right ? GPU_STEP_PASSED : GPU_STEP_FAILED;
 }
 
