@@ -126,7 +126,7 @@ static bool stores(const lac_problem *problem, const lac_gather_shape *s)
 
 /* A block's last tile is there sooner without the way through shared memory; those before it have the next one's stages to hide that
  * behind. So where blocks have one tile each or, two on a multiprocessor, two each; a tile of 128 x 256 takes as long either way
- * (docs/kernels/hopper.md, step 59). */
+ * (docs/kernels/small.md, step 59). */
 bool lac_gather_leaves_directly(const lac_problem *problem, const lac_gather_shape *s)
 {
     int64_t most = (int64_t)lac_cuda_rates_of(problem->device)->multiprocessors * s->resident * s->resident;
