@@ -7,12 +7,36 @@
 
 /* ---- the factors that are fixed when a program is compiled */
 
-static const char *const patterns[] = {"2:4",       "8:32",       "4:32",        "16:32",      "3:7",       "5:13",
-                                       "1:8",       "25%",        "4:4",         "7:200",      "vw32:8:32", "vw32:16:32",
-                                       "vw32:4:32", "vw24:3:10",  "vw4:2:4",     "vw64:25%",   "vw128:1:4", "vw32:32:32",
-                                       "bw4x4:2:8", "bw16x8:1:4", "bw64x64:1:2", "64:2:8",     "128:2:16",  "32:1:8",
-                                       "64:2:4",    "shfl64:25%", "shfl32:50%",  "shfl128:25%"};
-enum { PATTERNS = sizeof patterns / sizeof *patterns };
+static const char *const listed[] = {"2:4",       "8:32",       "4:32",        "16:32",      "3:7",       "5:13",
+                                     "1:8",       "25%",        "4:4",         "7:200",      "vw32:8:32", "vw32:16:32",
+                                     "vw32:4:32", "vw24:3:10",  "vw4:2:4",     "vw64:25%",   "vw128:1:4", "vw32:32:32",
+                                     "bw4x4:2:8", "bw16x8:1:4", "bw64x64:1:2", "64:2:8",     "128:2:16",  "32:1:8",
+                                     "64:2:4",    "shfl64:25%", "shfl32:50%",  "shfl128:25%"};
+enum { PATTERNS = sizeof listed / sizeof *listed };
+
+/* Random ones: all families in turns, every third with a unit that large tiles take, every fourth element-wise one with two of four at
+ * most, which is what sparse tensor cores take. */
+static lac_pattern random_pattern(int number)
+{
+    test_random random = test_random_make("gpu_patterns", number);
+    int families = LAC_FAMILY_SHUFFLED - LAC_FAMILY_ELEMENT + 1, round = number / families;
+    lac_pattern pattern = test_random_pattern_of(&random, (lac_family)(LAC_FAMILY_ELEMENT + number % families));
+    if (pattern.family == LAC_FAMILY_ELEMENT && round % 4 == 0) {
+        pattern.density = 0.0;
+        pattern.n = (int32_t)test_random_between(&random, 1, 2);
+        pattern.m = (int32_t)(4 * test_random_between(&random, 1, 12));
+    } else if (pattern.family != LAC_FAMILY_ELEMENT && round % 3 == 0) {
+        pattern.unit_n = (int32_t)test_random_between(&random, 65, 300);
+    }
+    return pattern;
+}
+
+/* LAC_TEST_GPU_PATTERNS=random: others with every LAC_TEST_SEED. */
+static lac_pattern pattern_numbered(int number)
+{
+    const char *which = getenv("LAC_TEST_GPU_PATTERNS");
+    return which && !strcmp(which, "random") ? random_pattern(number) : pattern_of(listed[number]);
+}
 
 static const struct {
     lac_dtype weight, x, y;
@@ -66,7 +90,7 @@ static lac_weight *weight_of(test_random *random, const gpu_row *row, int64_t n,
 static gpu_row row_of(const pairwise_row *fixed, const char *kernel)
 {
     gpu_row row = {.kernel = kernel, .variant = fixed->value[VARIANT], .weight_dtype = dtypes[fixed->value[DTYPE]].weight};
-    row.pattern = pattern_of(patterns[fixed->value[PATTERN]]);
+    row.pattern = pattern_numbered(fixed->value[PATTERN]);
     lac_dtype y = dtypes[fixed->value[DTYPE]].y;
     row.options =
         (lac_plan_options){.size = sizeof row.options,

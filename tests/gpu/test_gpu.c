@@ -8,6 +8,7 @@
  *     LAC_TEST_GPU_ROW_SECONDS=60    a row, or a problem of the tiles, that goes on for longer has failed; 60 unless said
  *     LAC_TEST_GPU_TIMES=FILE.csv    the host's times go there too
  *     LAC_TEST_GPU_RESULTS=FILE.csv  a line for each row goes there: passed, failed or left out, and its seconds
+ *     LAC_TEST_GPU_PATTERNS=random   rows of random patterns in place of the listed ones; other ones with each LAC_TEST_SEED
  *     LAC_TEST_GPU_KERNEL=cuda_f32   only kernels whose names begin so; !cuda_f32: only the others
  *     LAC_TEST_GPU_CASE=KERNEL:ROW   only this row
  *     LAC_TEST_GPU_TILES=2           of the tiles' problems only those in which a block has so many tiles, or more
