@@ -100,7 +100,7 @@ static walk walk_all(const lac_choose_shape *s, const lac_choose_tiled *t, const
     return all;
 }
 
-/* Outputs stand once, and what a box of 64 would write is its piece's. */
+/* Outputs stand once, and what a box of 64 would write is its piece's, from 16 bytes on. */
 static void check_outputs(const lac_choose_shape *s, const lac_choose_tiled *t, const lac_weight *w)
 {
     int32_t *owner = malloc((size_t)w->n_out * sizeof *owner);
@@ -114,6 +114,7 @@ static void check_outputs(const lac_choose_shape *s, const lac_choose_tiled *t, 
     for (int64_t i = 0; i < w->n_out; i++) assert_true(owner[i] >= 0);
     for (int64_t piece = 0; piece < s->quads * 8; piece++) {
         int32_t first = t->piece[piece];
+        assert_true(first < 0 || first % 8 == 0);
         for (int r = 0; r < 64 && first >= 0; r++) {
             int64_t place = first + r;
             assert_true(place >= w->n_out || owner[place] == piece);

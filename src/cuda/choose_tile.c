@@ -301,7 +301,8 @@ static void put_vector(const tile_job *job, const tile_scratch *t, int64_t quad,
     }
 }
 
-/* 64 outputs that are neighbours in Y may leave as a box; fewer only where the box ends with Y, which is not written beyond. */
+/* 64 outputs that are neighbours in Y may leave as a box; fewer only where the box ends with Y, which is not written beyond. A box begins
+ * at 16 bytes: vectors of 100 outputs have every second one elsewhere. */
 static void put_pieces(const tile_job *job, int64_t quad)
 {
     for (int64_t i = quad * VECTORS * 2; i < (quad + 1) * VECTORS * 2; ++i) {
@@ -310,7 +311,8 @@ static void put_pieces(const tile_job *job, int64_t quad)
         while (count < 64 && output[count] >= 0 && output[count] == output[0] + count) ++count;
         bool rest = false;
         for (int r = count; r < 64; ++r) rest |= output[r] >= 0;
-        job->out->piece[i] = count && !rest && (count == 64 || output[0] + count == job->weight->n_out) ? output[0] : -1;
+        bool alone = count && !rest && (count == 64 || output[0] + count == job->weight->n_out);
+        job->out->piece[i] = alone && output[0] % EIGHT == 0 ? output[0] : -1;
     }
 }
 

@@ -11,8 +11,8 @@ typedef struct lac_choose_tiled {
     int32_t *boxes;  /* [stages][boxes] the first input of each; -1: there is none               */
     int32_t *range;  /* [quads + 1] the first stage of each quad                                 */
     int32_t *output; /* [quads * 4][128] places in Y; -1: padding                                */
-    int32_t
-        *piece; /* [quads * 4][2] of 64 outputs: the place of the first, if they are neighbours in Y and nobody else's; or -1 */
+    int32_t *
+        piece; /* [quads * 4][2] of 64 outputs: the place of the first, if they are neighbours in Y, nobody else's and begin at 16 bytes; or -1 */
     int64_t stage_count;
 } lac_choose_tiled;
 
