@@ -144,10 +144,52 @@ static void last_tiles_leave_directly(void **state)
     lac_device_close(device);
 }
 
+/* ---- what the kernels cannot take */
+
+/* Boxes of token-major X have the swizzle of 128 bytes; numbers of tokens and outputs are ints, those of padding too. */
+static void check_limits(const lac_problem *problem, const lac_gather_shape *s, void *context)
+{
+    ++*(int *)context;
+    assert_false(s->boxes && s->rows != 64 && problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
+    assert_true(s->token_tiles * s->tile_tokens <= INT32_MAX && s->output_tiles * s->tile_outputs <= INT32_MAX);
+    assert_false(problem->weight->k_in == 0 && lac_gather_copies_x(s));
+}
+
+static int candidates_of(lac_device *device, const char *name, int64_t m, int64_t n, int64_t k, lac_layout layout)
+{
+    lac_weight *weight = NULL;
+    lac_pattern pattern = pattern_of(name);
+    int seen = 0;
+    assert_ok(lac_weight_sample(&pattern, n, k, LAC_DTYPE_F16, &weight));
+    lac_plan_options options = {.size = sizeof options, .x_layout = layout, .y_layout = layout};
+    assert_ok(lac_plan_options_resolve(weight, device, &options));
+    lac_problem problem = {.device = device, .weight = weight, .m = m, .options = options};
+    for (lac_gather_kind kind = LAC_GATHER_DENSE; kind <= LAC_GATHER_STREAM; ++kind)
+        lac_gather_candidates(&problem, kind, check_limits, &seen);
+    lac_weight_free(weight);
+    return seen;
+}
+
+static void candidates_are_what_kernels_can_take(void **state)
+{
+    (void)state;
+    lac_device *device = NULL;
+    assert_ok(lac_device_open("h200", &device));
+    for (lac_layout layout = LAC_LAYOUT_TOKEN_MAJOR; layout <= LAC_LAYOUT_FEATURE_MAJOR; ++layout) {
+        assert_true(candidates_of(device, "bw64x96:1:8", 4096, 4096, 768, layout) > 0);
+        assert_true(candidates_of(device, "bw64x32:1:32", 1024, 1024, 3072, layout) > 0);
+        assert_true(candidates_of(device, "bw64x64:1:4", 64, 128, 32, layout) > 0);
+        assert_true(candidates_of(device, "1:4", 7, 65536, 0, layout) > 0);
+        assert_true(candidates_of(device, "vw64:1:4", 2000000000, 64, 8, layout) > 0);
+        assert_int_equal(candidates_of(device, "vw64:1:4", 2147483640, 64, 8, layout), 0);
+    }
+    lac_device_close(device);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_model_is_near_what_they_took),
-                                       cmocka_unit_test(its_tiles_were_the_quick_ones),
-                                       cmocka_unit_test(last_tiles_leave_directly)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_model_is_near_what_they_took), cmocka_unit_test(its_tiles_were_the_quick_ones),
+        cmocka_unit_test(last_tiles_leave_directly), cmocka_unit_test(candidates_are_what_kernels_can_take)};
     return cmocka_run_group_tests(tests, ask_the_model, NULL);
 }

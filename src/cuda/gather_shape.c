@@ -69,9 +69,12 @@ static bool joins(const lac_weight *w, lac_gather_kind kind)
     return low && kind == LAC_GATHER_DENSE;
 }
 
-/* Whether the rows of X of every stage are neighbours, the first a multiple of how many they are. */
-static bool in_boxes(const lac_weight *w, int rows)
+/* Whether the rows of X of every stage are neighbours, the first a multiple of how many they are. Boxes lie in shared memory with a
+ * swizzle of 128 bytes (launch.c): token-major ones of 32 inputs would want one of 64 (kernels/wgmma_tile.cuh). */
+static bool in_boxes(const lac_problem *problem, int rows)
 {
+    const lac_weight *w = problem->weight;
+    if (rows < 64 && problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR) return false;
     return w->pattern.family == LAC_FAMILY_BLOCK && w->geometry.unit_k % rows == 0 && !w->part[LAC_PART_COL_PERM].data;
 }
 
@@ -162,6 +165,7 @@ static bool streams_so(const lac_problem *problem, const lac_gather_shape *s)
         problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR && problem->options.y_layout == LAC_LAYOUT_TOKEN_MAJOR;
     if (s->kind != LAC_GATHER_STREAM) return !s->packed && s->width != 32;
     if (!lac_gather_copies_x(s)) return true;
+    if (problem->weight->k_in == 0) return false; /* there is no box of nothing */
     if (s->cluster > 1 || !lac_gather_by_engine(problem, s)) return false;
     if (s->width == 32 && (!s->meets || !token_major || problem->m > s->tile_tokens)) return false;
     return !s->packed || (s->tile_tokens <= 128 && s->tile_outputs >= 128 && hold_two(&problem->weight->geometry, 8));
@@ -190,11 +194,11 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     int64_t units = lac_ceil_divide(s->tile_outputs, g->unit_n) + 1; /* of a tile, cut anywhere */
     if (lac_gather_in_fours(s) && (s->every || units > LAC_GATHER_MOST_JOINED)) return false;
     if (s->few && (s->kind == LAC_GATHER_STREAM || s->every || s->cluster > 1 || s->rows != 64 || problem->m > s->tile_tokens ||
-                   in_boxes(problem->weight, s->rows)))
+                   in_boxes(problem, s->rows)))
         return false;
     if (s->few && s->meets && (s->tile_outputs < 128 || s->height < s->tile_outputs)) return false; /* W half empty */
     if (s->every && problem->weight->part[LAC_PART_COL_PERM].data) return false;
-    s->boxes = s->kind == LAC_GATHER_DENSE && !s->apart && (s->every || in_boxes(problem->weight, s->rows));
+    s->boxes = s->kind == LAC_GATHER_DENSE && !s->apart && (s->every || in_boxes(problem, s->rows));
     if (s->paired && (s->kind != LAC_GATHER_DENSE || s->boxes || s->height > 64 || s->groups < 2)) return false;
     /* A cluster pays where X is shared, or where W is and the copies of X are bound by L2: elsewhere blocks lose more by waiting
      * for each other than they save. */
@@ -235,6 +239,7 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     if (lac_gather_in_turns(s)) s->stages -= s->stages % 2;
     if (s->meets && s->stages * stage < (int64_t)s->tile_outputs * s->tile_tokens * 4) return false; /* sums, in their place */
     return s->stages >= (lac_gather_streams_few(s) ? LEAST_RUNS : 2) && lac_turn_fits(problem) &&
+           s->token_tiles * s->tile_tokens <= INT32_MAX && s->output_tiles * s->tile_outputs <= INT32_MAX &&
            s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS && s->output_tiles * s->most_stages < INT32_MAX / s->rows;
 }
 
@@ -291,7 +296,7 @@ static void consider_ways(const lac_problem *problem, lac_gather_shape shape, co
             shape.packed = shape.kind == LAC_GATHER_STREAM;
             if (shape.packed) consider(problem, shape, viewer);
             shape.packed = false;
-            shape.apart = shape.kind == LAC_GATHER_DENSE && !shape.every && in_boxes(problem->weight, shape.rows);
+            shape.apart = shape.kind == LAC_GATHER_DENSE && !shape.every && in_boxes(problem, shape.rows);
             if (shape.apart) consider(problem, shape, viewer);
         }
 }

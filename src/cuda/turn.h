@@ -31,6 +31,8 @@ static inline uint64_t lac_turn_rows_bytes(const lac_problem *problem)
 /* Whether a launch can have as many blocks as X needs. */
 static inline bool lac_turn_fits(const lac_problem *problem)
 {
+    int64_t most = INT32_MAX - LAC_TURN_SIDE; /* the kernel rounds up in 32 bits */
+    if (problem->m > most || problem->weight->k_in > most) return false;
     return lac_turn_rows_ld(problem) / LAC_TURN_SIDE * (lac_turn_ld(problem) / LAC_TURN_SIDE) <= INT32_MAX;
 }
 

@@ -19,11 +19,11 @@
 
 const char *const gpu_tile_kernels[GPU_TILE_KERNELS] = {"cuda_f16_gather", "cuda_f16_gather_sparse", "cuda_f16_stream",
                                                         "cuda_f16_expand", "cuda_f16_expand_ring",   "cuda_f16_choose"};
-static const char *const patterns[] = {"4:8",        "8:16",       "16:32",       "4:16",        "8:32",        "3:7",
-                                       "5:8",        "2:4",        "2:8",         "vw16:8:32",   "vw32:16:32",  "vw32:4:32",
-                                       "vw64:16:32", "vw64:3:32",  "vw128:8:32",  "vw256:8:32",  "64:2:8",      "128:2:8",
-                                       "256:2:16",   "64:2:32",    "64:4:8",      "bw16x16:1:4", "bw32x32:1:2", "bw64x64:1:4",
-                                       "shfl32:25%", "shfl64:25%", "shfl128:50%", "vw80:25%"};
+static const char *const patterns[] = {"4:8",         "8:16",         "16:32",      "4:16",        "8:32",        "3:7",
+                                       "5:8",         "2:4",          "2:8",        "vw16:8:32",   "vw32:16:32",  "vw32:4:32",
+                                       "vw64:16:32",  "vw64:3:32",    "vw128:8:32", "vw256:8:32",  "64:2:8",      "128:2:8",
+                                       "256:2:16",    "64:2:32",      "64:4:8",     "bw16x16:1:4", "bw32x32:1:2", "bw64x64:1:4",
+                                       "bw64x96:1:8", "bw64x32:1:32", "shfl32:25%", "shfl64:25%",  "shfl128:50%", "vw80:25%"};
 
 typedef struct grid {
     const int64_t *tokens;

@@ -63,8 +63,9 @@ static void every_kernel_passes_its_cases(void **state)
 {
     (void)state;
     assert_true(list.kernels > 0);
-    /* All kernels know sm_90a; some know nothing else. */
-    if (list.unused && (all_apply || list.unused == list.kernels))
+    /* All kernels know sm_90a; some know nothing else, and a few random patterns may be none of theirs. */
+    bool all_are_met = all_apply && !getenv("LAC_TEST_GPU_PATTERNS");
+    if (list.unused && (all_are_met || list.unused == list.kernels))
         fail_msg("%d of %d kernels took no case at all", list.unused, list.kernels);
     assert_int_equal(results.failed, 0);
     assert_int_equal(results.done, results.taken);
