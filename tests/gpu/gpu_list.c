@@ -14,8 +14,8 @@ static const char *const listed[] = {"2:4",       "8:32",       "4:32",        "
                                      "64:2:4",    "shfl64:25%", "shfl32:50%",  "shfl128:25%"};
 enum { PATTERNS = sizeof listed / sizeof *listed };
 
-/* Random ones: all families in turns, every third with a unit that large tiles take, every fourth element-wise one with two of four at
- * most, which is what sparse tensor cores take. */
+/* Random ones: all families in turns, every third with a unit that large tiles take (blocks as boxes), every fourth element-wise one with
+ * two of four at most, which is what sparse tensor cores take. */
 static lac_pattern random_pattern(int number)
 {
     test_random random = test_random_make("gpu_patterns", number);
@@ -27,6 +27,7 @@ static lac_pattern random_pattern(int number)
         pattern.m = (int32_t)(4 * test_random_between(&random, 1, 12));
     } else if (pattern.family != LAC_FAMILY_ELEMENT && round % 3 == 0) {
         pattern.unit_n = (int32_t)test_random_between(&random, 65, 300);
+        if (pattern.family == LAC_FAMILY_BLOCK) pattern.unit_k = (int32_t)(32 * test_random_between(&random, 1, 4));
     }
     return pattern;
 }
