@@ -54,6 +54,9 @@ bool lac_dense_product_make(const lac_problem *problem, lac_dense_product *out)
     /* A shard of a permuted weight writes only its own outputs, which a dense product would not know. */
     if (w->n_out != w->geometry.n || !problem->m || !w->n_out || !w->k_in) return false;
     lac_dense_finish finish = finish_of(o);
+    enum { MOST_GRID = 65535 }; /* finish.cu counts lines by ints, so many at a time */
+    int64_t lines = o->y_layout == LAC_LAYOUT_TOKEN_MAJOR ? problem->m : w->n_out;
+    if (finish != LAC_DENSE_FINISH_LIBRARY && lines > INT32_MAX - MOST_GRID) return false;
     bool by_library = finish != LAC_DENSE_FINISH_APART;
     *out = (lac_dense_product){.m = problem->m,
                                .n = w->n_out,

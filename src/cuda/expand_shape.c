@@ -147,7 +147,8 @@ static bool complete(const lac_problem *problem, lac_expand_shape *s)
     s->token_tiles = lac_ceil_divide(lac_ceil_divide(problem->m, s->tile_tokens), s->cluster) * s->cluster;
     int64_t room = (lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES) / (unsigned)lac_expand_stage(s);
     s->stages = room < MOST_STAGES ? (int)room : MOST_STAGES;
-    return s->stages >= 2 && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
+    return s->stages >= 2 && lac_tiles_fit_int(s->token_tiles, s->tile_tokens) &&
+           lac_tiles_fit_int(s->output_tiles, s->tile_outputs) && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * s->steps < INT32_MAX / MOST_PARTS;
 }
 
@@ -183,14 +184,15 @@ static void ring_consider(const lac_problem *problem, lac_expand_shape shape, bo
     int64_t room = (int64_t)target->shared_per_block - BARRIER_BYTES - lac_expand_staging(shape.staging);
     shape.stages = (int)(room / lac_expand_stage(&shape));
     if (shape.stages >= LAC_RING_SLOTS) shape.stages = LAC_RING_SLOTS - 1;
-    if (shape.stages < 2 || shape.steps == 0 || tokens > INT32_MAX / MOST_PARTS / shape.output_tiles ||
-        shape.output_tiles * shape.steps >= INT32_MAX / UNITS_A_STEP)
+    if (shape.stages < 2 || shape.steps == 0 || !lac_tiles_fit_int(shape.output_tiles, shape.tile_outputs) ||
+        tokens > INT32_MAX / MOST_PARTS / shape.output_tiles || shape.output_tiles * shape.steps >= INT32_MAX / UNITS_A_STEP)
         return;
     for (int team = 1; team <= most && team <= tokens; ++team) {
         int64_t items = pairs * lac_ceil_divide(tokens, team);
         shape.team = team;
         shape.teams = items < most / team ? (int)items : most / team;
         shape.token_tiles = lac_ceil_divide(tokens, team) * team;
+        if (!lac_tiles_fit_int(shape.token_tiles, shape.tile_tokens)) continue;
         lac_cost now = cost_of(problem, &shape);
         if (*found && now.seconds > cost->seconds) continue; /* of equals the larger team, which spreads less */
         *best = shape;

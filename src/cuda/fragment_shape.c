@@ -68,7 +68,8 @@ static bool takes(const lac_problem *problem, lac_fragment_kind kind)
     bool tall = w->geometry.unit_n >= LEAST_HEIGHT, by_halves = has_sparse && halves && (reads_all(w) || tall);
     if (kind == LAC_FRAGMENT_SPARSE) return by_halves;
     if (kind == LAC_FRAGMENT_DENSE) return tall && !element && !(halves && has_sparse);
-    return !w->geometry.is_free && !by_halves && (element || !tall);
+    return !w->geometry.is_free && !by_halves && (element || !tall) &&
+           w->geometry.k > 0; /* a program that keeps nothing is none */
 }
 
 /* Rows of X that a tile of outputs reads at most. */
@@ -168,8 +169,8 @@ static bool complete(const lac_problem *problem, lac_fragment_shape *s)
         --s->stages;
         break;
     }
-    return lac_turn_fits(problem) && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
-           s->output_tiles * s->most_stages < INT32_MAX / s->rows;
+    return lac_turn_fits(problem) && lac_tiles_fit_int(s->token_tiles, lac_fragment_tokens(s)) &&
+           s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS && s->output_tiles * s->most_stages < INT32_MAX / s->rows;
 }
 
 static void consider(const lac_problem *problem, lac_fragment_shape shape, bool *found, lac_fragment_shape *best,

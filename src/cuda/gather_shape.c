@@ -239,7 +239,7 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     if (lac_gather_in_turns(s)) s->stages -= s->stages % 2;
     if (s->meets && s->stages * stage < (int64_t)s->tile_outputs * s->tile_tokens * 4) return false; /* sums, in their place */
     return s->stages >= (lac_gather_streams_few(s) ? LEAST_RUNS : 2) && lac_turn_fits(problem) &&
-           s->token_tiles * s->tile_tokens <= INT32_MAX && s->output_tiles * s->tile_outputs <= INT32_MAX &&
+           lac_tiles_fit_int(s->token_tiles, s->tile_tokens) && lac_tiles_fit_int(s->output_tiles, s->tile_outputs) &&
            s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS && s->output_tiles * s->most_stages < INT32_MAX / s->rows;
 }
 

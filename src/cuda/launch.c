@@ -86,8 +86,9 @@ lac_status lac_cuda_launch_on(const lac_device *device, const lac_cuda_launch *l
 
 bool lac_cuda_boxes_suit(const lac_cuda_boxes *boxes)
 {
-    int64_t most = (INT64_C(1) << 39) / (boxes->fold ? boxes->fold : 1); /* a stride has fewer than 2^40 bytes */
-    return (uintptr_t)boxes->data % 16 == 0 && boxes->ld % 8 == 0 && boxes->ld < most && boxes->columns > 0 && boxes->rows > 0;
+    int64_t most_ld = (INT64_C(1) << 39) / (boxes->fold ? boxes->fold : 1); /* strides have fewer than 2^40 bytes */
+    return (uintptr_t)boxes->data % 16 == 0 && boxes->ld % 8 == 0 && boxes->ld < most_ld && boxes->columns > 0 &&
+           boxes->rows > 0;
 }
 
 bool lac_cuda_boxes_suit_stores(const lac_cuda_boxes *boxes) { return lac_cuda_boxes_suit(boxes) && boxes->columns % 8 == 0; }

@@ -164,8 +164,17 @@ lac_status lac_cuda_pick_execute(const lac_problem *problem, const void *opaque,
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
     unsigned char *workspace = (unsigned char *)(((uintptr_t)gpu_call.workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    bool as_is = problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && (uintptr_t)gpu_call.x % 16 == 0 &&
-                 gpu_call.ldx % 8 == 0 && problem->weight->k_in % LAC_PICK_EIGHTH == 0;
+    lac_cuda_boxes boxes = {.data = gpu_call.x,
+                            .dtype = problem->options.x_dtype,
+                            .columns = problem->m,
+                            .rows = problem->weight->k_in,
+                            .ld = gpu_call.ldx,
+                            .across = 64,
+                            .down = LAC_PICK_CLASSES,
+                            .fold = LAC_PICK_EIGHTH};
+    bool as_is = problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && lac_cuda_boxes_suit(&boxes) &&
+                 problem->weight->k_in % LAC_PICK_EIGHTH == 0;
+    if (!as_is) boxes.data = workspace, boxes.ld = lac_turn_ld(problem);
     lac_pick_args args = {.weight = (const unsigned char *)(uintptr_t)state->chunks,
                           .output = (const int *)(uintptr_t)state->output,
                           .partial = (float *)(void *)(workspace + aligned(lac_pick_turned_bytes(problem))),
@@ -181,14 +190,6 @@ lac_status lac_cuda_pick_execute(const lac_problem *problem, const void *opaque,
                                .block = PRODUCT_THREADS,
                                .shared_bytes = lac_pick_shared(s)};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
-    lac_cuda_boxes boxes = {.data = as_is ? gpu_call.x : workspace,
-                            .dtype = problem->options.x_dtype,
-                            .columns = problem->m,
-                            .rows = problem->weight->k_in,
-                            .ld = as_is ? gpu_call.ldx : lac_turn_ld(problem),
-                            .across = 64,
-                            .down = LAC_PICK_CLASSES,
-                            .fold = LAC_PICK_EIGHTH};
     status = lac_cuda_tensor_map_make(problem->device, &boxes, &map);
     if (!status && !as_is) status = lac_turn_x(problem, state->program[TURN], &gpu_call, workspace, call->stream);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);

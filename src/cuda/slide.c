@@ -173,8 +173,15 @@ lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
     uintptr_t workspace = ((uintptr_t)gpu_call.workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* 0 when there is none */
-    bool as_is =
-        problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && (uintptr_t)gpu_call.x % 16 == 0 && gpu_call.ldx % 8 == 0;
+    lac_cuda_boxes boxes = {.data = gpu_call.x,
+                            .dtype = problem->options.x_dtype,
+                            .columns = problem->m,
+                            .rows = problem->weight->k_in,
+                            .ld = gpu_call.ldx,
+                            .across = 64,
+                            .down = LAC_SLIDE_CHUNK};
+    bool as_is = problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && lac_cuda_boxes_suit(&boxes);
+    if (!as_is) boxes.data = (const void *)workspace, boxes.ld = lac_turn_ld(problem);
     lac_slide_args args = {.weight = (const unsigned char *)(uintptr_t)state->weight,
                            .index = (const unsigned *)(uintptr_t)state->index,
                            .first = (const int *)(uintptr_t)state->first,
@@ -192,13 +199,6 @@ lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque
                                .block = PRODUCT_THREADS,
                                .shared_bytes = lac_slide_shared(s)};
     lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
-    lac_cuda_boxes boxes = {.data = as_is ? gpu_call.x : (const void *)workspace,
-                            .dtype = problem->options.x_dtype,
-                            .columns = problem->m,
-                            .rows = problem->weight->k_in,
-                            .ld = as_is ? gpu_call.ldx : lac_turn_ld(problem),
-                            .across = 64,
-                            .down = LAC_SLIDE_CHUNK};
     status = lac_cuda_tensor_map_make(problem->device, &boxes, &map);
     if (!status && !as_is) status = lac_turn_x(problem, state->program[TURN], &gpu_call, (void *)workspace, call->stream);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);

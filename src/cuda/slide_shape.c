@@ -91,7 +91,8 @@ static bool complete(const lac_problem *problem, lac_slide_shape *s)
     int64_t steps =
         lac_ceil_divide(inputs_of(problem->weight), LAC_SLIDE_SLOTS) + (2 * (s->chunks / s->horizon) + 4 * s->parts) * s->batch;
     s->most_steps = s->output_tiles * LAC_SLIDE_WARPS * steps;
-    return lac_turn_fits(problem) && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
+    return lac_turn_fits(problem) && lac_tiles_fit_int(s->token_tiles, s->tokens) &&
+           s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * LAC_SLIDE_WARPS * s->width < INT32_MAX / MOST_PARTS && s->most_steps < INT32_MAX;
 }
 

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "core/parallel.h"
@@ -162,7 +163,7 @@ typedef struct tile_scratch {
     uint32_t *inputs;  /* [k] columns of X that a vector reads, ascending                   */
     uint32_t *stored;  /* [k_in] the stored column that reads a column of X; NOBODY         */
     int32_t *place;    /* [k] of a stored column: its slot, counted from the vector's first */
-    int32_t *slots;    /* [most steps of a stream][16]                                      */
+    int32_t *slots;    /* [most steps of a stream][16], when these have been counted        */
 } tile_scratch;
 #define NOBODY UINT32_MAX
 
@@ -173,26 +174,16 @@ typedef struct tile_job {
     char *scratch;
     uint64_t scratch_bytes; /* of a thread                                                      */
     bool fills;             /* false: counts the steps of each stream into first[stream + 1]     */
+    int64_t most_steps;     /* of a stream, once they are counted                                */
 } tile_job;
 
 static uint64_t rounded_up(uint64_t bytes) { return (bytes / 64 + 1) * 64; }
 
-/* A batch is full unless the horizon, or the ring, holds nothing more; then the next one begins beyond it. */
-int64_t lac_slide_most_steps(const lac_slide_shape *shape, int64_t inputs)
-{
-    return inputs / SLOTS + (2 * (shape->chunks / shape->horizon) + 4) * shape->batch;
-}
-
-static uint64_t lay_out_scratch(const lac_weight *w, const lac_slide_shape *s, char *block, tile_scratch *out)
+static uint64_t lay_out_scratch(const lac_weight *w, int64_t most_steps, char *block, tile_scratch *out)
 {
     uint64_t k = (uint64_t)w->geometry.k, row = (uint64_t)lac_weight_row_capacity(w);
-    uint64_t bytes[] = {(uint64_t)w->geometry.selected * 4,
-                        row * 4,
-                        row * 4,
-                        k * 4,
-                        (uint64_t)w->k_in * 4,
-                        k * 4,
-                        (uint64_t)lac_slide_most_steps(s, w->geometry.k) * SLOTS * 4};
+    uint64_t bytes[] = {(uint64_t)w->geometry.selected * 4, row * 4, row * 4, k * 4, (uint64_t)w->k_in * 4, k * 4,
+                        (uint64_t)most_steps * SLOTS * 4};
     char *at[7];
     uint64_t total = 0;
     for (int i = 0; i < 7; ++i) {
@@ -264,7 +255,7 @@ static void tile_vector(void *state, int thread, int64_t vector)
     const lac_slide_shape *s = job->shape;
     const uint32_t *row_perm = w->part[LAC_PART_ROW_PERM].data;
     tile_scratch t;
-    lay_out_scratch(w, s, job->scratch + (uint64_t)thread * job->scratch_bytes, &t);
+    lay_out_scratch(w, job->most_steps, job->scratch + (uint64_t)thread * job->scratch_bytes, &t);
     lac_vector_rows rows = rows_of(&w->geometry, s, vector);
     deal_vector(job, &t, vector, rows.count ? list_inputs(w, rows.group, &t) : 0);
     if (!job->fills) return;
@@ -282,38 +273,48 @@ static void tile_vector(void *state, int thread, int64_t vector)
 
 /* ---- the whole weight */
 
-static lac_status allocate_steps(const lac_slide_shape *s, lac_slide_tiled *out)
+static lac_status allocate_steps(const lac_slide_shape *s, lac_slide_tiled *out, int64_t *most_steps)
 {
-    for (int64_t i = 0; i < out->streams; ++i) out->first[i + 1] += out->first[i];
-    out->step_count = out->first[out->streams];
+    for (int64_t i = 0; i < out->streams; ++i) {
+        *most_steps = lac_larger(*most_steps, out->first[i + 1]);
+        out->step_count += out->first[i + 1];
+        if (out->step_count > INT32_MAX) return lac_fail(LAC_STATUS_UNSUPPORTED, "the weight has more than 2^31 - 1 steps");
+        out->first[i + 1] = (int32_t)out->step_count;
+    }
     uint64_t steps = (uint64_t)out->step_count + LAC_SLIDE_DEPTH, bytes = steps * (uint64_t)lac_slide_step_bytes(s);
     out->weight = lac_allocate_zeroed(bytes);
     out->index = lac_allocate_zeroed(steps * SLOTS * sizeof *out->index);
     return out->weight && out->index ? LAC_STATUS_OK : lac_fail_memory("steps of the weight", bytes);
 }
 
+/* All vectors, counted or filled. */
+static lac_status run(tile_job *job)
+{
+    int64_t vectors = job->shape->output_tiles * LAC_SLIDE_WARPS;
+    int threads = lac_parallel_threads_for(0, vectors, job->weight->geometry.n * job->weight->geometry.k);
+    tile_scratch unused;
+    job->scratch_bytes = lay_out_scratch(job->weight, job->most_steps, NULL, &unused);
+    job->scratch = lac_allocate((uint64_t)threads * job->scratch_bytes);
+    if (!job->scratch) return lac_fail_memory("streams of the weight", (uint64_t)threads * job->scratch_bytes);
+    lac_parallel_for_each(vectors, threads, tile_vector, job);
+    lac_release(job->scratch);
+    return LAC_STATUS_OK;
+}
+
 lac_status lac_slide_tile(const lac_weight *weight, const lac_slide_shape *shape, lac_slide_tiled *out)
 {
     int64_t vectors = shape->output_tiles * LAC_SLIDE_WARPS;
     *out = (lac_slide_tiled){.streams = vectors * shape->parts, .outputs = vectors * shape->width};
-    tile_scratch unused;
-    tile_job job = {weight, shape, out, NULL, lay_out_scratch(weight, shape, NULL, &unused), false};
-    int threads = lac_parallel_threads_for(0, vectors, weight->geometry.n * weight->geometry.k);
+    tile_job job = {.weight = weight, .shape = shape, .out = out};
     out->first = lac_allocate_zeroed((uint64_t)(out->streams + 1) * sizeof *out->first);
     out->output = lac_allocate((uint64_t)out->outputs * sizeof *out->output);
-    job.scratch = lac_allocate((uint64_t)threads * job.scratch_bytes);
     lac_status status = LAC_STATUS_OK;
-    if (!out->first || !out->output || !job.scratch)
-        status = lac_fail_memory("streams of the weight", (uint64_t)threads * job.scratch_bytes);
-    if (!status) {
-        lac_parallel_for_each(vectors, threads, tile_vector, &job);
-        status = allocate_steps(shape, out);
-    }
-    if (!status) {
-        job.fills = true;
-        lac_parallel_for_each(vectors, threads, tile_vector, &job);
-    }
-    lac_release(job.scratch);
+    if (!out->first || !out->output)
+        status = lac_fail_memory("streams of the weight", (uint64_t)out->outputs * sizeof *out->output);
+    if (!status) status = run(&job);
+    if (!status) status = allocate_steps(shape, out, &job.most_steps);
+    job.fills = true;
+    if (!status) status = run(&job);
     if (status) {
         lac_slide_tiled_release(out);
         *out = (lac_slide_tiled){0};

@@ -23,11 +23,8 @@ typedef struct lac_slide_stream {
     int64_t steps;
 } lac_slide_stream;
 
-/* The most steps that a stream of so many inputs can have. */
-int64_t lac_slide_most_steps(const lac_slide_shape *shape, int64_t inputs);
-
-/* Deals `count` inputs, ascending and counted from the first chunk of the part, out to steps. `stream` has room for
- * lac_slide_most_steps; with slots and index NULL it only counts. */
+/* Deals `count` inputs, ascending and counted from the first chunk of the part, out to steps. With slots and index NULL it only
+ * counts them, which tells how much room they need. */
 void lac_slide_deal(const lac_slide_shape *shape, const uint32_t *inputs, int64_t count, lac_slide_stream *stream);
 
 /* Where in a step the 16-bit weight of (output of the vector, slot) stands. */

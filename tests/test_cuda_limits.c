@@ -1,0 +1,149 @@
+/* test_cuda_limits.c - problems at the edge of what the GPU's kernels can number: tokens within a tile of 2^31, no inputs at all, inputs
+ * far apart. Kernels that cannot must say so, and some kernel must be left. On a target of which no GPU is needed. */
+#include "format_case.h"
+
+#include "core/kernel.h"
+#include "cuda/runtime.h"
+#include "cuda/slide_tile.h"
+#include "cuda/state.h"
+#include "format/sample.h"
+
+static const lac_kernel *kernel_named(const char *name)
+{
+    const lac_kernel *kernel = NULL;
+    for (size_t i = 0; (kernel = lac_registry_kernel(i)) && strcmp(kernel->info.name, name) != 0; ++i) {}
+    assert_non_null(kernel);
+    return kernel;
+}
+
+static lac_weight *sample(const char *text, int64_t n, int64_t k)
+{
+    lac_pattern pattern;
+    lac_weight *weight;
+    ASSERT_OK(lac_pattern_parse(text, &pattern));
+    ASSERT_OK(lac_weight_sample(&pattern, n, k, LAC_DTYPE_F16, &weight));
+    return weight;
+}
+
+static lac_problem problem_of(lac_device *target, const lac_weight *w, int64_t m, lac_layout layout)
+{
+    lac_problem problem = {.device = target, .weight = w, .m = m, .options = {.size = sizeof(lac_plan_options)}};
+    problem.options.x_layout = problem.options.y_layout = layout;
+    ASSERT_OK(lac_plan_options_resolve(w, target, &problem.options));
+    return problem;
+}
+
+static bool takes(const lac_kernel *kernel, lac_problem problem)
+{
+    problem.kernel = kernel;
+    return kernel->info.device == LAC_DEVICE_KIND_CUDA && kernel->applies(&problem);
+}
+
+/* How many kernels of the GPU there are for a problem. */
+static int takers(const lac_problem *problem)
+{
+    const lac_kernel *kernel;
+    int count = 0;
+    for (size_t i = 0; (kernel = lac_registry_kernel(i)); ++i) count += takes(kernel, *problem);
+    return count;
+}
+
+/* Kernels that cut tokens into tiles number the last one's padding too. */
+static void tokens_up_to_the_last_int(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kernel, *pattern;
+    } cases[] = {{"cuda_f16_gather", "vw64:1:4"},   {"cuda_f16_gather_sparse", "64:2:8"}, {"cuda_f16_stream", "2:4"},
+                 {"cuda_f16_window", "vw32:1:4"},   {"cuda_f16_pick", "vw32:1:4"},        {"cuda_f16_choose", "vw128:1:4"},
+                 {"cuda_f16_expand", "4:8"},        {"cuda_f16_expand_ring", "4:8"},      {"cuda_f16_mma", "vw64:1:4"},
+                 {"cuda_f16_mma_sparse", "64:2:8"}, {"cuda_f16_mma_expand", "4:8"}};
+    lac_device *target;
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        const lac_kernel *kernel = kernel_named(cases[i].kernel);
+        lac_weight *w = sample(cases[i].pattern, 128, 256);
+        if (!takes(kernel, problem_of(target, w, 1000, LAC_LAYOUT_TOKEN_MAJOR)))
+            fail_msg("%s does not take %s", cases[i].kernel, cases[i].pattern);
+        for (int64_t less = 0; less < 8; ++less) {
+            lac_problem most = problem_of(target, w, INT32_MAX - less, LAC_LAYOUT_TOKEN_MAJOR);
+            if (takes(kernel, most))
+                fail_msg("%s takes %lld tokens of %s", cases[i].kernel, (long long)most.m, cases[i].pattern);
+        }
+        lac_problem most = problem_of(target, w, INT32_MAX, LAC_LAYOUT_TOKEN_MAJOR);
+        assert_true(takers(&most) > 0);
+        lac_weight_free(w);
+    }
+    lac_device_close(target);
+}
+
+/* Without inputs every pattern still has a kernel, and a kernel that keeps no weights has no program. */
+static void no_inputs(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"2:4",       "3:7",    "2:8",   "vw5:2:4",   "vw64:1:4",
+                                           "bw4x4:2:8", "64:2:8", "8:3:8", "shfl64:25%"};
+    static const char *const archs[] = {"sm_75", "sm_80", "sm_90a"};
+    for (size_t a = 0; a < sizeof archs / sizeof *archs; ++a) {
+        lac_device *target;
+        ASSERT_OK(lac_cuda_target_open(archs[a], &target));
+        for (size_t i = 0; i < sizeof patterns / sizeof *patterns; ++i) {
+            lac_weight *w = sample(patterns[i], 40, 0);
+            lac_problem problem = problem_of(target, w, 40, LAC_LAYOUT_FEATURE_MAJOR);
+            assert_true(takers(&problem) > 0);
+            assert_false(takes(kernel_named("cuda_f16_mma_expand"), problem));
+            lac_weight_free(w);
+        }
+        lac_device_close(target);
+    }
+}
+
+/* A narrow shard of a permuted weight: its few inputs are a little further apart than cuda_f16_window's ring is long, which leaves most
+ * steps of a stream empty. AddressSanitizer watches the room that they are given. */
+static void inputs_far_apart(void **state)
+{
+    (void)state;
+    enum { K = 60480, APART = 1674, COUNT = 37 };
+    lac_weight_info info = {.size = sizeof info, .n = 8, .k = K, .dtype = LAC_DTYPE_F16, .has_col_perm = true};
+    uint64_t bytes[LAC_PART_COUNT];
+    lac_span parts[LAC_PART_COUNT] = {{0}};
+    ASSERT_OK(lac_pattern_parse("vw8:1:1", &info.pattern));
+    ASSERT_OK(lac_weight_measure(&info, bytes));
+    uint32_t *order = malloc(K * sizeof *order);
+    assert_non_null(order);
+    int64_t at = 0;
+    for (uint32_t i = 0; i < COUNT; ++i) order[at++] = i * APART;
+    for (uint32_t i = 0; i < K; ++i)
+        if (i % APART || i / APART >= COUNT) order[at++] = i;
+    void *blocks[LAC_PART_COUNT] = {NULL};
+    for (int i = 0; i < LAC_PART_COUNT; ++i) {
+        if (i != LAC_PART_COL_PERM && bytes[i]) assert_non_null(blocks[i] = calloc(bytes[i], 1));
+        parts[i] = (lac_span){i == LAC_PART_COL_PERM ? (void *)order : blocks[i], bytes[i]};
+    }
+    lac_weight *whole, *shard;
+    ASSERT_OK(lac_weight_from_parts(&info, parts, &whole));
+    ASSERT_OK(lac_weight_shard(whole, LAC_AXIS_K, 0, COUNT, &shard));
+    lac_device *target;
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    lac_problem problem = problem_of(target, shard, 8448, LAC_LAYOUT_TOKEN_MAJOR);
+    lac_slide_shape shape;
+    lac_slide_tiled tiled;
+    lac_cost cost;
+    assert_true(lac_slide_shape_make(&problem, &shape, &cost));
+    ASSERT_OK(lac_slide_tile(shard, &shape, &tiled));
+    assert_int_equal(tiled.first[tiled.streams], tiled.step_count);
+    assert_true(tiled.step_count > COUNT * shape.batch); /* more steps than inputs */
+    lac_slide_tiled_release(&tiled);
+    lac_device_close(target);
+    lac_weight_free(shard);
+    lac_weight_free(whole);
+    for (int i = 0; i < LAC_PART_COUNT; ++i) free(blocks[i]);
+    free(order);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_up_to_the_last_int), cmocka_unit_test(no_inputs),
+                                       cmocka_unit_test(inputs_far_apart)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
