@@ -3,6 +3,7 @@
 #include "cuda/program.h"
 #include "cuda/state.h"
 #include "gpu/gpu_case.h"
+#include "gpu/gpu_patterns.h"
 #include "gpu/pairwise.h"
 
 /* ---- the factors that are fixed when a program is compiled */
@@ -14,29 +15,9 @@ static const char *const listed[] = {"2:4",       "8:32",       "4:32",        "
                                      "64:2:4",    "shfl64:25%", "shfl32:50%",  "shfl128:25%"};
 enum { PATTERNS = sizeof listed / sizeof *listed };
 
-/* Random ones: all families in turns, every third with a unit that large tiles take (blocks as boxes), every fourth element-wise one with
- * two of four at most, which is what sparse tensor cores take. */
-static lac_pattern random_pattern(int number)
-{
-    test_random random = test_random_make("gpu_patterns", number);
-    int families = LAC_FAMILY_SHUFFLED - LAC_FAMILY_ELEMENT + 1, round = number / families;
-    lac_pattern pattern = test_random_pattern_of(&random, (lac_family)(LAC_FAMILY_ELEMENT + number % families));
-    if (pattern.family == LAC_FAMILY_ELEMENT && round % 4 == 0) {
-        pattern.density = 0.0;
-        pattern.n = (int32_t)test_random_between(&random, 1, 2);
-        pattern.m = (int32_t)(4 * test_random_between(&random, 1, 12));
-    } else if (pattern.family != LAC_FAMILY_ELEMENT && round % 3 == 0) {
-        pattern.unit_n = (int32_t)test_random_between(&random, 65, 300);
-        if (pattern.family == LAC_FAMILY_BLOCK) pattern.unit_k = (int32_t)(32 * test_random_between(&random, 1, 4));
-    }
-    return pattern;
-}
-
-/* LAC_TEST_GPU_PATTERNS=random: others with every LAC_TEST_SEED. */
 static lac_pattern pattern_numbered(int number)
 {
-    const char *which = getenv("LAC_TEST_GPU_PATTERNS");
-    return which && !strcmp(which, "random") ? random_pattern(number) : pattern_of(listed[number]);
+    return gpu_patterns_are_random() ? gpu_random_pattern(number) : pattern_of(listed[number]);
 }
 
 static const struct {

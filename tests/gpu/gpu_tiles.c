@@ -13,17 +13,31 @@
 #include "cuda/gather.h"
 #include "cuda/kernels/expand_arguments.h"
 #include "format/sample.h"
+#include "gpu/gpu_patterns.h"
 #include "plan_case.h"
 
 /* ---- the grids */
 
 const char *const gpu_tile_kernels[GPU_TILE_KERNELS] = {"cuda_f16_gather", "cuda_f16_gather_sparse", "cuda_f16_stream",
                                                         "cuda_f16_expand", "cuda_f16_expand_ring",   "cuda_f16_choose"};
-static const char *const patterns[] = {"4:8",         "8:16",         "16:32",      "4:16",        "8:32",        "3:7",
-                                       "5:8",         "2:4",          "2:8",        "vw16:8:32",   "vw32:16:32",  "vw32:4:32",
-                                       "vw64:16:32",  "vw64:3:32",    "vw128:8:32", "vw256:8:32",  "64:2:8",      "128:2:8",
-                                       "256:2:16",    "64:2:32",      "64:4:8",     "bw16x16:1:4", "bw32x32:1:2", "bw64x64:1:4",
-                                       "bw64x96:1:8", "bw64x32:1:32", "shfl32:25%", "shfl64:25%",  "shfl128:50%", "vw80:25%"};
+static const char *const listed[] = {"4:8",         "8:16",         "16:32",      "4:16",        "8:32",        "3:7",
+                                     "5:8",         "2:4",          "2:8",        "vw16:8:32",   "vw32:16:32",  "vw32:4:32",
+                                     "vw64:16:32",  "vw64:3:32",    "vw128:8:32", "vw256:8:32",  "64:2:8",      "128:2:8",
+                                     "256:2:16",    "64:2:32",      "64:4:8",     "bw16x16:1:4", "bw32x32:1:2", "bw64x64:1:4",
+                                     "bw64x96:1:8", "bw64x32:1:32", "shfl32:25%", "shfl64:25%",  "shfl128:50%", "vw80:25%"};
+
+enum { PATTERNS = sizeof listed / sizeof *listed };
+
+/* The text of a pattern, which stays. */
+static const char *pattern_numbered(int number)
+{
+    static char texts[PATTERNS][LAC_PATTERN_TEXT_SIZE];
+    lac_pattern pattern;
+    if (!gpu_patterns_are_random()) return listed[number];
+    pattern = gpu_random_pattern(number);
+    assert_ok(lac_pattern_format(&pattern, texts[number], sizeof texts[number]));
+    return texts[number];
+}
 
 typedef struct grid {
     const int64_t *tokens;
@@ -217,19 +231,19 @@ static bool is_within(const grid *g, const gpu_tile *t)
 static found *ask_all(lac_device *target, const grid *g, size_t *count)
 {
     size_t each = GPU_TILE_KERNELS * g->token_count * 2;
-    found *all = malloc(COUNT(patterns) * g->size_count * each * sizeof *all);
+    found *all = malloc(PATTERNS * g->size_count * each * sizeof *all);
     assert_non_null(all);
     *count = 0;
-    for (size_t p = 0; p < COUNT(patterns); ++p)
+    for (int p = 0; p < PATTERNS; ++p)
         for (size_t s = 0; s < g->size_count; ++s) {
-            lac_pattern pattern = pattern_of(patterns[p]);
+            lac_pattern pattern = pattern_of(pattern_numbered(p));
             lac_weight *weight = NULL;
             assert_ok(lac_weight_sample(&pattern, g->sizes[s][0], g->sizes[s][1], LAC_DTYPE_F16, &weight));
             for (size_t i = 0; i < each; ++i) {
                 found *f = &all[*count];
                 lac_problem problem;
                 f->tile = (gpu_tile){.kernel = gpu_tile_kernels[i % GPU_TILE_KERNELS],
-                                     .pattern = patterns[p],
+                                     .pattern = pattern_numbered(p),
                                      .m = g->tokens[i / GPU_TILE_KERNELS / 2],
                                      .n = g->sizes[s][0],
                                      .k = g->sizes[s][1],

@@ -8,7 +8,7 @@
  *     LAC_TEST_GPU_ROW_SECONDS=60    a row, or a problem of the tiles, that goes on for longer has failed; 60 unless said
  *     LAC_TEST_GPU_TIMES=FILE.csv    the host's times go there too
  *     LAC_TEST_GPU_RESULTS=FILE.csv  a line for each row goes there: passed, failed or left out, and its seconds
- *     LAC_TEST_GPU_PATTERNS=random   rows of random patterns in place of the listed ones; other ones with each LAC_TEST_SEED
+ *     LAC_TEST_GPU_PATTERNS=random   rows and tiles of random patterns in place of the listed ones; other ones with each LAC_TEST_SEED
  *     LAC_TEST_GPU_KERNEL=cuda_f32   only kernels whose names begin so; !cuda_f32: only the others
  *     LAC_TEST_GPU_CASE=KERNEL:ROW   only this row
  *     LAC_TEST_GPU_TILES=2           of the tiles' problems only those in which a block has so many tiles, or more
@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "cuda/state.h"
+#include "gpu/gpu_patterns.h"
 #include "gpu/workers.h"
 
 static gpu_list list;
@@ -64,7 +65,7 @@ static void every_kernel_passes_its_cases(void **state)
     (void)state;
     assert_true(list.kernels > 0);
     /* All kernels know sm_90a; some know nothing else, and a few random patterns may be none of theirs. */
-    bool all_are_met = all_apply && !getenv("LAC_TEST_GPU_PATTERNS");
+    bool all_are_met = all_apply && !gpu_patterns_are_random();
     if (list.unused && (all_are_met || list.unused == list.kernels))
         fail_msg("%d of %d kernels took no case at all", list.unused, list.kernels);
     assert_int_equal(results.failed, 0);
