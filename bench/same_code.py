@@ -47,7 +47,7 @@ def entry_and_image(path):
 
 
 def programs(lacuna, cache, row):
-    """{entry: machine code} of a problem. The cache does not say which of its files were asked for; their times of access do."""
+    """{entry: machine codes} of a problem. The cache does not say which of its files were asked for; their times of access do."""
     os.makedirs(cache, mode=0o700, exist_ok=True)
     for name in os.listdir(cache):
         path = os.path.join(cache, name)
@@ -61,7 +61,11 @@ def programs(lacuna, cache, row):
     used = [path for path in (os.path.join(cache, name) for name in os.listdir(cache)) if os.stat(path).st_atime > 0]
     if len(used) != asked:
         sys.exit(f"same_code.py: {asked} programs were asked for and {len(used)} files of {cache} read: are times of access kept there?")
-    return dict(entry_and_image(path) for path in used)
+    found = collections.defaultdict(set)
+    for path in used:
+        entry, image = entry_and_image(path)
+        found[entry].add(image)
+    return found
 
 
 def main():

@@ -164,17 +164,8 @@ lac_status lac_cuda_pick_execute(const lac_problem *problem, const void *opaque,
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
     unsigned char *workspace = (unsigned char *)(((uintptr_t)gpu_call.workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-    lac_cuda_boxes boxes = {.data = gpu_call.x,
-                            .dtype = problem->options.x_dtype,
-                            .columns = problem->m,
-                            .rows = problem->weight->k_in,
-                            .ld = gpu_call.ldx,
-                            .across = 64,
-                            .down = LAC_PICK_CLASSES,
-                            .fold = LAC_PICK_EIGHTH};
-    bool as_is = problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && lac_cuda_boxes_suit(&boxes) &&
-                 problem->weight->k_in % LAC_PICK_EIGHTH == 0;
-    if (!as_is) boxes.data = workspace, boxes.ld = lac_turn_ld(problem);
+    lac_cuda_boxes boxes = {.down = LAC_PICK_CLASSES, .fold = LAC_PICK_EIGHTH};
+    bool as_is = lac_turn_boxes(problem, &gpu_call, workspace, &boxes);
     lac_pick_args args = {.weight = (const unsigned char *)(uintptr_t)state->chunks,
                           .output = (const int *)(uintptr_t)state->output,
                           .partial = (float *)(void *)(workspace + aligned(lac_pick_turned_bytes(problem))),

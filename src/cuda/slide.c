@@ -173,15 +173,8 @@ lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
     uintptr_t workspace = ((uintptr_t)gpu_call.workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* 0 when there is none */
-    lac_cuda_boxes boxes = {.data = gpu_call.x,
-                            .dtype = problem->options.x_dtype,
-                            .columns = problem->m,
-                            .rows = problem->weight->k_in,
-                            .ld = gpu_call.ldx,
-                            .across = 64,
-                            .down = LAC_SLIDE_CHUNK};
-    bool as_is = problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && lac_cuda_boxes_suit(&boxes);
-    if (!as_is) boxes.data = (const void *)workspace, boxes.ld = lac_turn_ld(problem);
+    lac_cuda_boxes boxes = {.down = LAC_SLIDE_CHUNK};
+    bool as_is = lac_turn_boxes(problem, &gpu_call, (const void *)workspace, &boxes);
     lac_slide_args args = {.weight = (const unsigned char *)(uintptr_t)state->weight,
                            .index = (const unsigned *)(uintptr_t)state->index,
                            .first = (const int *)(uintptr_t)state->first,

@@ -2,7 +2,6 @@
 #include "cuda/turn.h"
 
 #include "cuda/kernels/turn_arguments.h"
-#include "cuda/runtime.h"
 
 enum { THREADS = 256 };
 
@@ -44,4 +43,21 @@ lac_status lac_turn_rows(const lac_problem *problem, lac_cu_function program, co
     own.m = call->k;
     own.k = call->m;
     return launch(problem, program, &own, (lac_turn_args){to, lac_turn_rows_ld(problem)}, stream);
+}
+
+bool lac_turn_boxes(const lac_problem *problem, const lac_gpu_call *call, const void *to, lac_cuda_boxes *boxes)
+{
+    int64_t k = problem->weight->k_in;
+    boxes->data = call->x;
+    boxes->dtype = problem->options.x_dtype;
+    boxes->columns = problem->m;
+    boxes->rows = k;
+    boxes->ld = call->ldx;
+    boxes->across = 64;
+    if (problem->options.x_layout == LAC_LAYOUT_FEATURE_MAJOR && lac_cuda_boxes_suit(boxes) &&
+        (!boxes->fold || k % boxes->fold == 0))
+        return true;
+    boxes->data = to;
+    boxes->ld = lac_turn_ld(problem);
+    return false;
 }

@@ -6,6 +6,7 @@
 #include "core/arithmetic.h"
 #include "cuda/kernels/arguments.h"
 #include "cuda/program.h"
+#include "cuda/runtime.h"
 #include "format/weight.h"
 
 enum { LAC_TURN_SIDE = 64 }; /* tokens and inputs of a block */
@@ -42,5 +43,9 @@ void lac_turn_request_rows(lac_cuda_request *request);
 /* Start the copy of the call's X to `to`, which is aligned to 16 bytes and of as many bytes as these say, k rows of them at least. */
 lac_status lac_turn_x(const lac_problem *problem, lac_cu_function program, const lac_gpu_call *call, void *to, void *stream);
 lac_status lac_turn_rows(const lac_problem *problem, lac_cu_function program, const lac_gpu_call *call, void *to, void *stream);
+
+/* X feature-major in boxes of 64 tokens, of which `boxes` has `down` and `fold`. True: it is the caller's, which the copy engine can take
+ * as it is; false: the copy at `to`, which lac_turn_x is to make. */
+bool lac_turn_boxes(const lac_problem *problem, const lac_gpu_call *call, const void *to, lac_cuda_boxes *boxes);
 
 #endif
