@@ -354,10 +354,11 @@ int prune_parse_patterns(const char *option, const char *text, lac_pattern *patt
 {
     *count = 0;
     for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        char one[LAC_PATTERN_TEXT_SIZE];
-        size_t length = strcspn(at, ",");
-        snprintf(one, sizeof one, "%.*s", (int)(length < sizeof one ? length : sizeof one - 1), at);
-        if (*count == PRUNE_PATTERNS_MOST || lac_pattern_parse(one, &patterns[*count]) != LAC_STATUS_OK) {
+        char *one = cli_copy_text(at); /* whole: the beginning of a long pattern may be another one */
+        one[strcspn(one, ",")] = '\0';
+        int sound = *count < PRUNE_PATTERNS_MOST && lac_pattern_parse(one, &patterns[*count]) == LAC_STATUS_OK;
+        free(one);
+        if (!sound) {
             cli_error(NULL, NULL, "--%s '%s': %s", option, text,
                       *count == PRUNE_PATTERNS_MOST ? "has too many patterns" : lac_last_error());
             return CLI_EXIT_USAGE;
@@ -390,7 +391,7 @@ static int read_patterns(pruner *p, prune_settings *s)
     refused = prune_parse_patterns("schedule", s->schedule, p->steps, &p->step_count);
     if (refused) return refused;
     s->pattern = (cli_pattern){.text = last, .value = p->steps[--p->step_count]};
-    snprintf(last, sizeof last, "%s", strrchr(s->schedule, ',') ? strrchr(s->schedule, ',') + 1 : s->schedule);
+    lac_pattern_format(&s->pattern.value, last, sizeof last);
     return CLI_EXIT_OK;
 }
 

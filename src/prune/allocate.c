@@ -1,6 +1,7 @@
 /* allocate.c - lac_checkpoint_allocate: which pattern each layer of a checkpoint gets, within a budget. Every layer is pruned to every pattern once, for what that loses, and the planner
  * says how long its kernel takes; knapsack.c then chooses. One layer is in memory at a time, and of each only numbers stay. Called by users and by
  * `lacuna prune --budget`. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -146,7 +147,7 @@ static lac_status measure_option(const run *r, lac_layer *layer, const lac_patte
         (lac_choice_info){.size = sizeof *out, .name = dense->name, .n = dense->n, .k = dense->k, .pruned = 1, .seconds = -1};
     out->pattern = *pattern;
     out->dense_seconds = dense->dense_seconds;
-    out->loss = result.loss > 0 ? result.loss : 0;
+    out->loss = isnan(result.loss) ? 1 : result.loss > 0 ? result.loss : 0; /* unknown, as where squares overflow: all of it */
     out->density = dense->n > 0 && dense->k > 0 ? (double)mask.kept / (double)dense->n / (double)dense->k : 1;
     if (status == LAC_STATUS_OK && weight) status = predict(r, weight, NULL, &out->seconds);
     lac_weight_free(weight);

@@ -113,7 +113,7 @@ static lac_status check_moment(const lac_matrix *m, int64_t r, int64_t c)
     if (r == c && a < 0)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "moments: element (%lld, %lld) is %g; a sum of squares is not negative",
                         (long long)r, (long long)c, a);
-    if (fabs(a - b) > 1e-3 * sqrt(fabs(p * q)) || fabs(a) > 1.001 * sqrt(fabs(p * q)))
+    if (!(fabs(a - b) <= 1e-3 * sqrt(fabs(p * q))) || fabs(a) > 1.001 * sqrt(fabs(p * q))) /* b may be a NaN */
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
                         "moments: elements (%lld, %lld) and (%lld, %lld) are %g and %g beside %g and %g on the diagonal; no "
                         "sum of x x^T is like that",
@@ -132,6 +132,9 @@ lac_status lac_calibration_add_moments(lac_calibration *calibration, const lac_m
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "moments is %lld x %lld; the calibration was made for k = %lld",
                         (long long)m.rows, (long long)m.cols, (long long)k);
     if (samples < 1) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "samples is %lld; it must be 1 or more", (long long)samples);
+    if (samples > INT64_MAX - calibration->samples)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "samples is %lld; with the %lld before that is more than can be counted",
+                        (long long)samples, (long long)calibration->samples);
     for (int64_t r = 0; r < k; r++) /* the others are held against the diagonal, the upper triangle against the lower one */
         if ((status = check_moment(&m, r, r)) != LAC_STATUS_OK) return status;
     for (int64_t r = 0; r < k; r++)

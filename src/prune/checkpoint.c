@@ -274,7 +274,7 @@ static lac_status look_at(const checkpoint *c, const lac_tensor_info *tensor, ui
                           lac_resume_source *source)
 {
     lac_tensor_info samples = {.size = sizeof samples};
-    bool sampled = pruned && c->inputs;
+    bool sampled = pruned && c->inputs && tensor->shape[0] > 0 && tensor->shape[1] > 0;
     lac_status status = sampled ? lac_inputs_find(c->inputs, tensor->name, c->options.prune.method, &samples) : LAC_STATUS_OK;
     if (status == LAC_STATUS_OK) *source = lac_resume_look(digest, sampled ? &samples : NULL);
     return status;

@@ -8,14 +8,18 @@
 #include "core/kernel.h"
 #include "core/pattern.h"
 #include "core/status.h"
+#include "io/text.h"
 #include "prune/checkpoint.h"
 
 static lac_status check_globs(const char *name, const char *const *globs, size_t count)
 {
     if (count > 0 && !globs)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: %s is NULL but its count is %zu", name, count);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         if (!globs[i]) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: %s[%zu] is NULL", name, i);
+        if (!lac_text_is_utf8(globs[i]))
+            return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: %s[%zu] is not UTF-8, as all names of tensors are", name, i);
+    }
     return LAC_STATUS_OK;
 }
 

@@ -310,7 +310,8 @@ lac_status lac_prune_fisher(const lac_prune_job *job, const lac_gradients *gradi
                     .col_order = job->col_order};
     int64_t group = f.geometry.is_free ? 0 : f.geometry.group_m * f.geometry.unit_k;
     f.group = group <= LAC_FISHER_BLOCK ? group : 0;
-    f.width = f.group > 0 ? LAC_FISHER_BLOCK / f.group * f.group : LAC_FISHER_BLOCK;
+    int64_t whole = f.group > 0 ? f.group : f.geometry.unit_k <= LAC_FISHER_BLOCK ? f.geometry.unit_k : 1;
+    f.width = LAC_FISHER_BLOCK / whole * whole; /* a block holds whole groups, or whole units */
     f.threads = lac_parallel_threads(job->threads, f.n);
     double mean = 0;
     lac_status status = reserve(&f);

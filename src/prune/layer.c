@@ -33,7 +33,9 @@ lac_status lac_layer_open(const lac_tensor_info *tensor, const lac_file *inputs,
         if (!out->copy) return lac_fail_memory("an aligned copy of the tensor", tensor->bytes);
         out->dense.data = memcpy(out->copy, tensor->data, tensor->bytes);
     }
-    lac_status status = inputs ? read_samples(inputs, out) : LAC_STATUS_OK;
+    bool empty = out->dense.rows == 0 || out->dense.cols == 0; /* nothing to judge: no samples are looked at */
+    if (empty) out->options.method = LAC_METHOD_MAGNITUDE, out->options.device = NULL;
+    lac_status status = inputs && !empty ? read_samples(inputs, out) : LAC_STATUS_OK;
     if (status != LAC_STATUS_OK) lac_layer_close(out);
     return status;
 }

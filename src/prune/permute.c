@@ -254,8 +254,9 @@ lac_status lac_prune_permuted(const lac_prune_job *job, const lac_matrix *dense,
     }
     if (status == LAC_STATUS_OK && searches) status = turn_back(&plain, corrects);
     if (status == LAC_STATUS_OK && searches) status = compare(job, options, dense, &plain, &moved, &better);
+    reordered *best = better ? &moved : &plain, in_order = {0};
+    if (status == LAC_STATUS_OK && corrects) status = lac_prune_check_range(&best->corrected, best->mask, corrected->dtype);
     if (status == LAC_STATUS_OK) {
-        reordered *best = better ? &moved : &plain, in_order = {0};
         if (corrects) write_back(&best->corrected, &in_order, corrected);
         *out = best->mask;
         best->mask = NULL;

@@ -2,6 +2,8 @@
  * magnitude to the pattern's family. docs/pruning.md describes what each one does. Called by users and by checkpoint.c. */
 #include "prune/prune.h"
 
+#include <math.h>
+
 #include "core/dtype.h"
 #include "core/kernel.h"
 #include "core/matrix.h"
@@ -195,6 +197,19 @@ static void copy_kept(const lac_matrix *from, const lac_mask *mask, const lac_ma
         }
 }
 
+lac_status lac_prune_check_range(const lac_matrix *from, const lac_mask *mask, lac_dtype dtype)
+{
+    double most = lac_dtype_max(dtype);
+    for (int64_t r = 0; r < from->rows && from->dtype != dtype; r++)
+        for (int64_t c = 0; c < from->cols; c++) {
+            double value = lac_load_f64(from->data, from->dtype, lac_matrix_at(from, r, c));
+            if (isfinite(value) && fabs(value) > most && lac_mask_test(mask, r, c))
+                return lac_fail(LAC_STATUS_VALUE_OUT_OF_RANGE, "corrected: W[%lld][%lld] is %g, which %s cannot hold",
+                                (long long)r, (long long)c, value, lac_dtype_name(dtype));
+        }
+    return LAC_STATUS_OK;
+}
+
 lac_status lac_prune_and_correct(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
                                  const lac_matrix *corrected, lac_mask **out)
 {
@@ -229,7 +244,11 @@ lac_status lac_prune_and_correct_with(const lac_matrix *dense, const lac_pattern
         status = lac_prune_wanda(&job, resolved.calibration, &mask);
     else
         status = prune_by_magnitude(&job, &matrix, &mask);
-    if (status != LAC_STATUS_OK) return status;
+    if (status == LAC_STATUS_OK) status = lac_prune_check_range(&matrix, mask, target.dtype);
+    if (status != LAC_STATUS_OK) {
+        lac_mask_free(mask);
+        return status;
+    }
     copy_kept(&matrix, mask, &target);
     *out = mask;
     return LAC_STATUS_OK;

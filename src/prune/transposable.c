@@ -1,6 +1,7 @@
 /* transposable.c - masks that obey N:M along rows and along columns, so that training can multiply by W and by its transpose alike. In each M x M
  * block every row and every column keeps N weights. The best such choice is a flow of least cost from rows to columns: it is found exactly, one
  * shortest path after the other. Blocks know nothing of each other. Called by prune.c. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -19,8 +20,9 @@ typedef struct transposable {
 /* A block in hand: which weights stay, what each costs, and the paths of the step. */
 typedef struct flow {
     int m, n;
-    double *cost;             /* [m][m]: how much less than the most that a weight can be worth */
-    uint8_t *keep;            /* [m][m] */
+    double slack;  /* what sums of costs may be off by: a path must be shorter by more */
+    double *cost;  /* [m][m]: how much less than the most that a weight can be worth, as a share of the block's largest score */
+    uint8_t *keep; /* [m][m] */
     double *row, *col;        /* [m]: cost of the shortest path to each */
     int *row_from, *col_from; /* [m]: where that path comes from; a row's is -1 when it starts there */
     int *row_kept, *col_kept; /* [m] */
@@ -43,7 +45,7 @@ static void find_paths(flow *f)
         for (int i = 0; i < m; i++)
             for (int j = 0; j < m; j++) {
                 double step = f->cost[i * m + j];
-                if (!f->keep[i * m + j] && f->row[i] + step < f->col[j] - 1e-12 * (1 + fabs(f->col[j])) && f->row[i] < NO_WAY) {
+                if (!f->keep[i * m + j] && f->row[i] < NO_WAY && f->row[i] + step < f->col[j] - f->slack) {
                     f->col[j] = f->row[i] + step, f->col_from[j] = i;
                     shorter = true;
                 }
@@ -51,7 +53,7 @@ static void find_paths(flow *f)
         for (int j = 0; j < m; j++)
             for (int i = 0; i < m; i++) {
                 double step = f->cost[i * m + j];
-                if (f->keep[i * m + j] && f->col[j] < NO_WAY && f->col[j] - step < f->row[i] - 1e-12 * (1 + fabs(f->row[i]))) {
+                if (f->keep[i * m + j] && f->col[j] < NO_WAY && f->col[j] - step < f->row[i] - f->slack) {
                     f->row[i] = f->col[j] - step, f->row_from[i] = j;
                     shorter = true;
                 }
@@ -94,16 +96,22 @@ static void choose_block(const transposable *t, flow *f, int64_t band, int64_t f
 {
     int m = t->m;
     double most = 0;
+    bool all_finite = true;
     for (int i = 0; i < m; i++)
         for (int j = 0; j < m; j++) {
             double score = scores[i * ld + first + j];
-            if (isfinite(score) && score > most) most = score;
+            if (!isfinite(score))
+                all_finite = false;
+            else if (score > most)
+                most = score;
         }
-    double beyond = (most + 1) * 2 * m * m; /* more than all finite scores together: what is not finite stays first */
+    /* Shares of the largest score, so that weights of any size are told apart. What is not finite is worth more than all of these together. */
+    double beyond = all_finite ? 1 : 2.0 * m * m;
+    f->slack = 2 * m * DBL_EPSILON * beyond;
     for (int i = 0; i < m; i++)
         for (int j = 0; j < m; j++) {
             double score = scores[i * ld + first + j];
-            f->cost[i * m + j] = beyond - (isfinite(score) ? score : beyond);
+            f->cost[i * m + j] = beyond - (!isfinite(score) ? beyond : most > 0 ? score / most : 0);
         }
     memset(f->keep, 0, (size_t)(m * m));
     memset(f->row_kept, 0, (size_t)m * sizeof *f->row_kept);

@@ -13,6 +13,11 @@ lac_status lac_wanda_scale(const lac_matrix *dense, const lac_calibration *calib
 {
     int64_t n = dense->rows, k = dense->cols;
     uint64_t bytes;
+    for (int64_t c = 0; c < k; c++)
+        if (!isfinite(calibration->moments[c * k + c]))
+            return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                            "calibration: the sum of the squares of input %lld is more than a float holds; scale the samples",
+                            (long long)c);
     if (!lac_multiply_u64((uint64_t)n * sizeof(double), (uint64_t)k, &bytes)) bytes = UINT64_MAX;
     double *scaled = bytes == UINT64_MAX ? NULL : lac_allocate(bytes);
     if (!scaled) return lac_fail_memory("the weights times their inputs' norms", bytes);

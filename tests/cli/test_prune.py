@@ -521,5 +521,33 @@ class Demo(Case):
         self.assertIn("no/such", self.run_lacuna("demo", "--out", "no/such", status=3)[1])
 
 
+class Edges(Case):
+    def test_long_patterns_are_read_whole(self):
+        self.make_checkpoint()
+        text = "vw" + "0" * 56 + "2:2:44"  # 64 characters; its first 63 are another pattern
+        document = self.run_json("prune", "model.safetensors", "out.safetensors", "--schedule", text)
+        self.assertEqual({l["pattern"] for l in document["layers"] if l["pruned"]} | {document["pattern"]}, {"vw2:2:44"})
+        document = self.run_json("prune", "model.safetensors", "out.safetensors", "--budget", "density=0.9", "--patterns", text, "-n")
+        self.assertEqual({o["pattern"] for l in document["allocation"]["layers"] for o in l["options"]}, {"dense", "vw2:2:44"})
+
+    def test_a_glob_that_is_not_utf8(self):
+        self.make_checkpoint()
+        error = self.run_lacuna("prune", "model.safetensors", "out.safetensors", "-p", "2:4", "-x", os.fsdecode(b"\xff*"), status=3)[1]
+        self.assertIn("UTF-8", error)
+
+    def test_empty_matrices_need_no_samples(self):
+        write_safetensors(self.path("m.safetensors"), {"a.weight": ("F32", [8, 16], gaussian(8, 16, 1)), "e.weight": ("F32", [4, 0], []),
+                                                       "f.weight": ("F32", [0, 16], [])})
+        write_safetensors(self.path("c.safetensors"), {"a.input": ("F32", [32, 16], gaussian(32, 16, 2))})
+        for method in ("wanda", "obs"):
+            self.run_lacuna("prune", "m.safetensors", "out.safetensors", "-p", "2:4", "-m", method, "-c", "c.safetensors", "-f", "--restart")
+
+    def test_a_loss_that_overflows_is_not_taken_for_none(self):
+        write_safetensors(self.path("m.safetensors"), {"a.weight": ("F64", [8, 16], [v * 1e200 for v in gaussian(8, 16, 1)]),
+                                                       "b.weight": ("F64", [8, 16], gaussian(8, 16, 2))})
+        document = self.run_json("prune", "m.safetensors", "out.safetensors", "--budget", "density=0.75", "--patterns", "2:4", "--saturate")
+        self.assertEqual({l["name"]: l["pattern"] for l in document["allocation"]["layers"]}, {"a.weight": "dense", "b.weight": "2:4"})
+
+
 if __name__ == "__main__":
     sys.exit(unittest.main())
