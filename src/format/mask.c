@@ -286,7 +286,7 @@ lac_status lac_mask_energy_by(const lac_mask *mask, const lac_matrix *dense, int
     if (status) return status;
     energy_state s = {.mask = mask, .matrix = &matrix};
     double kept_sum = 0, total_sum = 0;
-    for (s.first = 0; s.first < mask->n; s.first += ENERGY_ROWS) {
+    for (s.first = 0; mask->k > 0 && s.first < mask->n; s.first += ENERGY_ROWS) { /* 2^31 empty rows are a file of 100 bytes */
         int64_t count = mask->n - s.first < ENERGY_ROWS ? mask->n - s.first : ENERGY_ROWS;
         lac_parallel_for_each(count, lac_parallel_threads_for(threads, count, count * mask->k), add_row, &s);
         for (int64_t i = 0; i < count; i++) kept_sum += s.kept[i], total_sum += s.total[i];
