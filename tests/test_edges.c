@@ -430,6 +430,83 @@ static void extreme_patterns(void **state)
     assert_true(accepted > 100);
 }
 
+/* ---- what a plan may write */
+
+/* Every kernel that takes the weight, with as much workspace as its plan asks for and canaries behind that. Returns how many. */
+static int run_all(const lac_weight *weight, int64_t m, int32_t threads, const float *x, float *y)
+{
+    enum { GUARD = 1 << 20, CANARY = 0x5a };
+    int ran = 0;
+    lac_kernel_info kernel = {.size = sizeof kernel};
+    for (size_t i = 0; lac_kernel_probe(i, &kernel) == LAC_STATUS_OK; ++i, kernel.size = sizeof kernel) {
+        lac_plan_options options = {.size = sizeof options, .kernel = kernel.name, .threads = threads};
+        lac_plan *plan = NULL;
+        if (kernel.device != LAC_DEVICE_KIND_CPU || lac_plan_create(cpu, weight, m, &options, &plan) != LAC_STATUS_OK) continue;
+        lac_plan_info info = {.size = sizeof info};
+        assert_ok(lac_plan_get_info(plan, &info));
+        size_t bytes = (info.workspace_bytes + GUARD + 63) / 64 * 64;
+        unsigned char *workspace = aligned_alloc(64, bytes);
+        assert_non_null(workspace);
+        memset(workspace, CANARY, bytes);
+        lac_execute_args args = {
+            .size = sizeof args, .x = x, .y = y, .workspace = workspace, .workspace_bytes = info.workspace_bytes};
+        assert_ok(lac_plan_execute(plan, &args));
+        for (size_t at = info.workspace_bytes; at < bytes; ++at)
+            if (workspace[at] != CANARY) fail_msg("%s wrote behind its workspace", kernel.name);
+        free(workspace);
+        lac_plan_free(plan);
+        ++ran;
+    }
+    return ran;
+}
+
+/* A shard of a permuted weight keeps the width of the whole's Y, also when it has no row of it. */
+static void shards_without_outputs(void **state)
+{
+    (void)state;
+    enum { N = 8, K = 8, M = 20 };
+    double values[N * K];
+    float x[M * K] = {0}, y[M * N];
+    for (int i = 0; i < N * K; ++i) values[i] = i % 7 - 3;
+    lac_matrix dense = matrix_of(values, N, K);
+    lac_mask *mask = pruned(&dense, "shfl4:50%");
+    lac_weight *whole = NULL, *shard = NULL;
+    assert_ok(lac_weight_compress(&dense, mask, NULL, &whole));
+    assert_ok(lac_weight_shard(whole, LAC_AXIS_N, 0, 0, &shard));
+    for (int i = 0; i < M * N; ++i) y[i] = 7.0f;
+    assert_true(run_all(shard, M, 2, x, y) > 0);
+    lac_plan_options options = {.size = sizeof options, .measure = 1};
+    lac_plan *plan = NULL;
+    assert_ok(lac_plan_create(cpu, shard, M, &options, &plan));
+    for (int i = 0; i < M * N; ++i) assert_true(y[i] == 7.0f);
+    lac_plan_free(plan);
+    lac_weight_free(shard);
+    lac_weight_free(whole);
+    lac_mask_free(mask);
+}
+
+/* Partial last blocks are stored whole, so that a weight may hold more values than W has: no kernel's workspace may count on fewer. */
+static void workspaces_of_padded_blocks(void **state)
+{
+    (void)state;
+    static const int64_t inputs[] = {5, 9};
+    enum { N = 9000, MOST_K = 9, M = 60 };
+    float *w = malloc(sizeof(float) * N * MOST_K), *x = calloc(M * MOST_K, sizeof *x), *y = malloc(sizeof(float) * M * N);
+    for (int i = 0; i < N * MOST_K; ++i) w[i] = (float)(i % 7 - 3);
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; ++i) {
+        lac_matrix dense = {.data = w, .dtype = LAC_DTYPE_F32, .rows = N, .cols = inputs[i]};
+        lac_mask *mask = pruned(&dense, "bw16x4:1:1");
+        lac_weight *weight = NULL;
+        assert_ok(lac_weight_compress(&dense, mask, NULL, &weight));
+        for (int32_t threads = 2; threads <= 3; ++threads) assert_true(run_all(weight, M, threads, x, y) > 0);
+        lac_weight_free(weight);
+        lac_mask_free(mask);
+    }
+    free(w);
+    free(x);
+    free(y);
+}
+
 int main(void)
 {
     test_allocator_install();
@@ -449,6 +526,8 @@ int main(void)
         cmocka_unit_test(huge_and_empty),
         cmocka_unit_test(huge_parts_and_batches),
         cmocka_unit_test(extreme_patterns),
+        cmocka_unit_test(shards_without_outputs),
+        cmocka_unit_test(workspaces_of_padded_blocks),
     };
     int64_t live = test_allocator_live();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

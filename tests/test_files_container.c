@@ -361,12 +361,25 @@ static int clear_folder(void **state)
     return 0;
 }
 
+/* docs/format.md: a missing part counts as one of no bytes where none are due. */
+static void takes_missing_parts_for_empty_ones(void **state)
+{
+    (void)state;
+    const char *header = WEIGHT(
+        "\\\"pattern\\\":\\\"2:4\\\",\\\"n\\\":0,\\\"k\\\":4,\\\"dtype\\\":\\\"F32\\\",\\\"encoding\\\":\\\"packed\\\"") "}";
+    lac_weight *weight = NULL;
+    const char *path = write_safetensors("empty.safetensors", header, 0);
+    assert_ok(lac_weight_load(path, "w", &weight));
+    lac_weight_free(weight);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trips_every_family),
         cmocka_unit_test(keeps_a_shards_numbers),
         cmocka_unit_test(refuses_bad_records),
+        cmocka_unit_test(takes_missing_parts_for_empty_ones),
         cmocka_unit_test(refuses_bad_parts),
         cmocka_unit_test(opens_checkpoints_of_several_files),
         cmocka_unit_test(refuses_bad_checkpoints),

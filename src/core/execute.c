@@ -107,6 +107,6 @@ lac_status lac_plan_execute(const lac_plan *plan, const lac_execute_args *args)
     if (status) return status;
     if (plan->problem.options.predict_only)
         return lac_fail(LAC_STATUS_UNSUPPORTED, "the plan was made to predict only (options->predict_only)");
-    if (plan->info.m == 0 || plan->info.n == 0) return LAC_STATUS_OK;
+    if (plan->info.m == 0 || plan->problem.weight->geometry.n == 0) return LAC_STATUS_OK; /* a shard may own no output */
     return plan->kernel->execute(&plan->problem, plan->state, &call);
 }

@@ -53,6 +53,18 @@ static lac_problem with_weight(const lac_problem *problem, const lac_weight *wei
     return dense;
 }
 
+/* Counted over the dense W, which preparing will make: a sparse one may have fewer panels in an item, or, where its last units are
+ * partial, more values than there are weights. */
+size_t lac_cpu_dense_workspace(const lac_problem *problem)
+{
+    const lac_geometry *g = &problem->weight->geometry;
+    const lac_pattern pattern = {.family = LAC_FAMILY_VECTOR, .unit_n = g->n ? (int32_t)g->n : 1, .unit_k = 1, .n = 1, .m = 1};
+    lac_weight weight = {.pattern = pattern, .dtype = problem->weight->dtype, .n_out = g->n, .k_in = g->k, .kept = g->n * g->k};
+    (void)lac_geometry_make(&pattern, g->n, g->k, &weight.geometry); /* the sizes are those of a weight that is there */
+    lac_problem dense = with_weight(problem, &weight);
+    return lac_cpu_broadcast_workspace(&dense);
+}
+
 lac_status lac_cpu_dense_prepare(const lac_problem *problem, void **out)
 {
     dense_state *state = lac_allocate_zeroed(sizeof *state);

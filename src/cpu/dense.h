@@ -6,6 +6,7 @@
 
 /* The kernel's config is its lac_cpu_unit. */
 bool lac_cpu_dense_applies(const lac_problem *problem);
+size_t lac_cpu_dense_workspace(const lac_problem *problem);
 lac_status lac_cpu_dense_prepare(const lac_problem *problem, void **state);
 lac_status lac_cpu_dense_execute(const lac_problem *problem, const void *state, const lac_call *call);
 void lac_cpu_dense_release(void *state);

@@ -247,7 +247,7 @@ static lac_cost expand_cost(const lac_problem *problem)
     {                                                                                                                          \
         .info = INFO("cpu_" #unit "_f32_dense", ALL_FAMILIES, 1, "W with its zeros, through broadcast"),                       \
         .config = &lac_cpu_unit_##unit, .applies = lac_cpu_dense_applies, .cost = dense_cost,                                  \
-        .workspace = lac_cpu_broadcast_workspace, .prepare = lac_cpu_dense_prepare, .execute = lac_cpu_dense_execute,          \
+        .workspace = lac_cpu_dense_workspace, .prepare = lac_cpu_dense_prepare, .execute = lac_cpu_dense_execute,              \
         .release = lac_cpu_dense_release                                                                                       \
     }
 
