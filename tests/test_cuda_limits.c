@@ -77,6 +77,44 @@ static void tokens_up_to_the_last_int(void **state)
     lac_device_close(target);
 }
 
+/* Kernels for few tokens number the inputs of a whole chunk, of which the last may end behind k. */
+static void inputs_up_to_the_last_int(void **state)
+{
+    (void)state;
+    static const char *const kernels[] = {"cuda_spmv_gather", "cuda_spmv_mma", "cuda_spmv_select"};
+    static const char *const patterns[] = {"vw32:1:256", "1:32"};
+    lac_device *target;
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; ++i) {
+        lac_weight *w = sample(patterns[i], 1, INT32_MAX);
+        lac_problem most = problem_of(target, w, 8, LAC_LAYOUT_TOKEN_MAJOR);
+        for (size_t j = 0; j < sizeof kernels / sizeof *kernels; ++j)
+            if (takes(kernel_named(kernels[j]), most)) fail_msg("%s takes 2^31 - 1 inputs of %s", kernels[j], patterns[i]);
+        assert_true(takers(&most) > 0);
+        lac_weight_free(w);
+    }
+    lac_device_close(target);
+}
+
+/* The same of the tokens of fp32. */
+static void tokens_of_fp32_up_to_the_last_int(void **state)
+{
+    (void)state;
+    static const char *const kernels[] = {"cuda_f32_fast", "cuda_f32_fast_mma", "cuda_f32_fast_dense"};
+    lac_device *target;
+    lac_pattern pattern;
+    lac_weight *w;
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    ASSERT_OK(lac_pattern_parse("vw32:1:4", &pattern));
+    ASSERT_OK(lac_weight_sample(&pattern, 32, 4, LAC_DTYPE_F32, &w));
+    for (size_t j = 0; j < sizeof kernels / sizeof *kernels; ++j) {
+        assert_true(takes(kernel_named(kernels[j]), problem_of(target, w, 1000, LAC_LAYOUT_FEATURE_MAJOR)));
+        assert_false(takes(kernel_named(kernels[j]), problem_of(target, w, INT32_MAX, LAC_LAYOUT_FEATURE_MAJOR)));
+    }
+    lac_weight_free(w);
+    lac_device_close(target);
+}
+
 /* Without inputs every pattern still has a kernel, and a kernel that keeps no weights has no program. */
 static void no_inputs(void **state)
 {
@@ -144,6 +182,7 @@ static void inputs_far_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_up_to_the_last_int), cmocka_unit_test(no_inputs),
-                                       cmocka_unit_test(inputs_far_apart)};
+                                       cmocka_unit_test(inputs_up_to_the_last_int),
+                                       cmocka_unit_test(tokens_of_fp32_up_to_the_last_int), cmocka_unit_test(inputs_far_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

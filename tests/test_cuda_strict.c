@@ -6,6 +6,7 @@
 #include "cuda/runtime.h"
 #include "cuda/state.h"
 #include "cuda/strict_source.h"
+#include "format/sample.h"
 #include "format/weight.h"
 #include "support/allocator.h"
 
@@ -192,9 +193,42 @@ static void every_allocation_fails_in_turn(void **state)
     lac_device_close(target);
 }
 
+/* strict.cu brings its sums to Y through the stages, a quarter of a thread's at a time, and does not compile where they are too short for
+ * that: with few inputs, of whatever pattern. */
+static void short_inputs_have_room_for_sums(void **state)
+{
+    (void)state;
+    static const char *const archs[] = {"sm_75", "sm_80", "sm_86", "sm_90a", "sm_100a", "sm_120"};
+    static const char *const patterns[] = {"2:4", "vw4:2:4", "vw8:1:4", "vw16:2:4", "vw32:8:32", "64:2:8", "bw64x64:1:2"};
+    static const int64_t inputs[] = {1, 2, 3, 4, 5, 8, 65}, tokens[] = {64, 256, 4096, 16384};
+    enum { N = 200, PATTERNS = sizeof patterns / sizeof *patterns, INPUTS = sizeof inputs / sizeof *inputs };
+    for (size_t a = 0; a < sizeof archs / sizeof *archs; ++a) {
+        lac_device *target;
+        ASSERT_OK(lac_cuda_target_open(archs[a], &target));
+        for (int i = 0; i < PATTERNS * INPUTS; ++i) {
+            lac_pattern pattern;
+            lac_weight *w;
+            ASSERT_OK(lac_pattern_parse(patterns[i / INPUTS], &pattern));
+            ASSERT_OK(lac_weight_sample(&pattern, N, inputs[i % INPUTS], LAC_DTYPE_F32, &w));
+            for (size_t j = 0; j < 2 * sizeof tokens / sizeof *tokens; ++j) {
+                lac_problem problem = {.device = target, .weight = w, .m = tokens[j / 2]};
+                problem.options.x_dtype = problem.options.y_dtype = LAC_DTYPE_F32;
+                lac_strict_facts facts = lac_strict_facts_of(&problem, j % 2);
+                lac_strict_shape s;
+                assert_true(lac_strict_choose(&problem, &facts, &s, NULL));
+                int64_t stages = (int64_t)s.stages * lac_strict_stage_bytes(&s), threads = lac_strict_threads(&s);
+                assert_true(stages >= s.thread_n * s.thread_m / 16 * threads * 16);
+            }
+            lac_weight_free(w);
+        }
+        lac_device_close(target);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(records_hold_the_weight),
+                                       cmocka_unit_test(short_inputs_have_room_for_sums),
                                        cmocka_unit_test(every_allocation_fails_in_turn)};
     test_allocator_install();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -153,6 +153,9 @@ static bool fit(const lac_cuda_target *target, lac_strict_shape *s)
     int most_threads = s->thread_n * s->thread_m > 64 ? 256 : 512, threads = lac_strict_threads(s);
     unsigned stage = lac_strict_stage_bytes(s);
     unsigned sums = s->slices * s->split > 1 ? (unsigned)(s->slices * lac_strict_block_n(s) * lac_strict_block_m(s)) * 4 : 0;
+    /* strict.cu takes a quarter of a thread's sums through the stages at a time, at the least: where k is short, they may have no room for it. */
+    unsigned quarter = (unsigned)(s->thread_n * s->thread_m * threads);
+    if (sums < quarter) sums = quarter;
     if (threads > most_threads) return false;
     for (s->blocks_at_once = most_threads / threads; s->blocks_at_once; --s->blocks_at_once) {
         unsigned all = (target->shared_per_block + 1024) / (unsigned)s->blocks_at_once - 1024;

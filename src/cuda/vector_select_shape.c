@@ -292,5 +292,7 @@ bool lac_select_shape_make(const lac_problem *problem, lac_select_shape *out)
     s.batch_bytes =
         (lac_select_value_words(&s) + lac_select_code_words(&s) + lac_select_place_words(&s) + lac_select_input_words(&s)) *
         128;
-    return share_out(w, problem, s, out);
+    if (!share_out(w, problem, s, out)) return false;
+    return lac_tiles_fit_int(out->chunks, out->chunk_inputs) &&
+           lac_tiles_fit_int(lac_ceil_divide(out->units, out->row_warps), (int64_t)out->row_warps * out->unit_rows);
 }

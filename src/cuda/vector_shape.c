@@ -310,7 +310,7 @@ bool lac_vector_shape_make(const lac_problem *problem, bool mma, lac_vector_shap
         choose_warps(w, target, &s);
         choose_split(w, target, &s);
     }
-    if (!choose_chunks(w, target, &s)) return false;
+    if (!choose_chunks(w, target, &s) || !lac_tiles_fit_int(s.chunks, s.chunk_inputs)) return false;
     *out = s;
     return true;
 }

@@ -210,7 +210,8 @@ static bool complete(const lac_problem *problem, lac_window_shape *s)
     s->windows = g->k > 0 ? lac_ceil_divide(g->k, s->window) : 1;
     s->output_tiles = lac_ceil_divide(s->vector_count, 2 * s->vectors);
     s->token_tiles = lac_ceil_divide(problem->m, s->tokens);
-    if (s->token_tiles * s->output_tiles >= INT32_MAX / MOST_PARTS || s->token_tiles * s->windows >= INT32_MAX / 2)
+    if (s->token_tiles * s->output_tiles >= INT32_MAX / MOST_PARTS || s->token_tiles * s->windows >= INT32_MAX / 2 ||
+        !lac_tiles_fit_int(s->token_tiles, s->tokens))
         return false;
     if (!s->variant.mma) return share_out(s, room);
     s->chunk = lac_window_turn(s);
