@@ -101,7 +101,8 @@ static void check_multiple(emu_warp *warp, const emu_instruction *in, int lane, 
 }
 
 /* Starts a copy to one block, or to each of the cluster that `blocks` has a bit for: the same place and the same barrier in each. */
-static void start(emu_warp *warp, const emu_instruction *in, emu_pending copy, uint64_t to, uint64_t barrier, uint32_t blocks)
+static void start(emu_warp *warp, const emu_instruction *in, int lane, emu_pending copy, uint64_t to, uint64_t barrier,
+                  uint32_t blocks)
 {
     emu_cluster *cluster = warp->block->cluster;
     copy.in = in;
@@ -117,6 +118,9 @@ static void start(emu_warp *warp, const emu_instruction *in, emu_pending copy, u
         if (emu_shared_owner(warp, in, &told) != copy.owner)
             emu_fail(warp, in, -1, "bytes go to one block, and another's mbarrier is told");
         emu_check_fence(warp, in, copy.owner, copy.barrier, 8, "the mbarrier");
+        emu_race_check(warp, in, lane, copy.owner, copy.barrier, 8, EMU_READS);
+        emu_race_check(warp, in, lane, copy.owner, copy.to, copy.bytes, EMU_WRITES);
+        copy.number = emu_race_note_copy(in, copy.owner, copy.to, copy.bytes);
         emu_engine_start(warp, copy);
         if (!blocks) return;
     }
@@ -139,8 +143,11 @@ static emu_outcome run_bulk(emu_warp *warp, const emu_instruction *in, uint32_t 
         check_multiple(warp, in, lane, copy.bytes, 16, "the count of bytes");
         copy.from = in->number[0] ? emu_shared(warp, in, from, copy.bytes, "copies from")
                                   : emu_global(warp, in, from, copy.bytes, "copies from");
-        if (in->number[0]) emu_check_fence(warp, in, warp->block, copy.from, copy.bytes, "what is copied");
-        start(warp, in, copy, to, emu_address(warp, &in->operand[3], lane), blocks_of(warp, in, lane));
+        if (in->number[0]) {
+            emu_check_fence(warp, in, warp->block, copy.from, copy.bytes, "what is copied");
+            emu_race_check(warp, in, lane, warp->block, copy.from, copy.bytes, EMU_READS);
+        }
+        start(warp, in, lane, copy, to, emu_address(warp, &in->operand[3], lane), blocks_of(warp, in, lane));
     }
     return EMU_STEP;
 }
@@ -155,7 +162,7 @@ static emu_outcome run_tensor_load(emu_warp *warp, const emu_instruction *in, ui
         read_box(warp, in, &in->operand[1], lane, &copy.map, copy.at);
         check_multiple(warp, in, lane, to, 128, "the destination");
         copy.bytes = box_bytes(&copy.map);
-        start(warp, in, copy, to, emu_address(warp, &in->operand[2], lane), blocks_of(warp, in, lane));
+        start(warp, in, lane, copy, to, emu_address(warp, &in->operand[2], lane), blocks_of(warp, in, lane));
     }
     return EMU_STEP;
 }
@@ -170,7 +177,7 @@ static emu_outcome run_send(emu_warp *warp, const emu_instruction *in, uint32_t 
         uint64_t to = emu_address(warp, &in->operand[0], lane);
         check_multiple(warp, in, lane, to, copy.bytes, "the destination");
         for (uint32_t i = 0; i < in->operand[1].count; ++i) memcpy(copy.data + 4 * i, &emu_u32(warp, element[i].slot)[lane], 4);
-        start(warp, in, copy, to, emu_address(warp, &in->operand[2], lane), 0);
+        start(warp, in, lane, copy, to, emu_address(warp, &in->operand[2], lane), 0);
     }
     return EMU_STEP;
 }
@@ -194,6 +201,8 @@ static void land_store(emu_warp *warp, const emu_store *store)
 {
     box_walk walk = {warp, store->in, warp->block->shared};
     walk_box(&store->map, store->at, store->from, store_chunk, &walk);
+    emu_race_note(warp, store->in, 1u << store->lane, warp->block, warp->block->shared + (store->from - EMU_SHARED_FIRST),
+                  box_bytes(&store->map), EMU_READS);
 }
 
 /* Lands stores of `lanes` whose group is before the one that a lane's `before` names. */
@@ -240,6 +249,7 @@ static emu_outcome run_tensor_store(emu_warp *warp, const emu_instruction *in, u
         check_multiple(warp, in, lane, store.from, 128, "the source");
         const unsigned char *source = emu_shared(warp, in, store.from, box_bytes(&store.map), "stores out of");
         emu_check_fence(warp, in, warp->block, source, box_bytes(&store.map), "what is stored");
+        emu_race_check(warp, in, lane, warp->block, source, box_bytes(&store.map), EMU_READS);
         emu_order order = warp->block->grid->order;
         if (order == EMU_EARLY || (order == EMU_RANDOM && emu_random(warp->block->grid) % 2)) {
             land_store(warp, &store);

@@ -12,6 +12,7 @@
  *   engine.c    mbarriers, and how copies that go on by themselves land; cp.async
  *   bulk.c      bulk and tensor copies, st.async
  *   observe.c   fences that are missing; how often banks turn
+ *   races.c     accesses to shared memory that nothing orders
  *   matrix*.c   ldmatrix, stmatrix, movmatrix, mma, mma.sp, wgmma, wgmma.sp
  */
 #ifndef LAC_EMULATOR_H
@@ -202,6 +203,8 @@ struct emu_warp {
     uint32_t fenced; /* block->writes when it last executed fence.proxy.async */
     bool cluster_arrived;
     uint32_t cluster_phase;
+    struct emu_past *past[EMU_LANES]; /* what each lane knows to have happened (races.c); NULL: nothing */
+    uint32_t tick;                    /* goes on whenever a lane tells others what it has done */
 };
 
 typedef struct emu_write { /* the last ordinary write to 16 bytes of shared memory; number 0: none, or the copy engine's */
@@ -223,8 +226,10 @@ struct emu_block {
     bool begun;         /* a warp has run: only then may others of the cluster touch its shared memory */
     struct {
         uint32_t arrived, phase, any, result;
-        bool counted; /* those who arrived said how many there are to be */
+        bool counted;                    /* those who arrived said how many there are to be */
+        struct emu_past *coming, *ended; /* what those of this phase, and of the one before, have told (races.c) */
     } barrier[16];
+    struct emu_races *races; /* NULL: nobody asks for races */
 };
 
 typedef struct emu_cluster {
@@ -234,12 +239,17 @@ typedef struct emu_cluster {
     int running;               /* blocks */
     uint32_t arrived, phase;   /* warps at barrier.cluster */
     uint32_t arrived_and_gone; /* of these: they have ended without waiting */
+    struct emu_past *coming, *ended;
+    struct emu_pasts *pasts; /* races.c's; NULL: nobody asks */
     struct emu_cluster *next;
 } emu_cluster;
 
 /* How soon copies land and how warps take turns: EMULATOR_ORDER=early (copies land at once, warps in order), late (copies land when nobody
  * can go on without them, in any order; the default) or random (each as chance has it). */
 typedef enum emu_order { EMU_EARLY, EMU_LATE, EMU_RANDOM } emu_order;
+
+/* Whether races are looked for: EMULATOR_RACES=1, or strict (races.c). */
+typedef enum emu_races_kind { EMU_RACES_NONE, EMU_RACES_LAX, EMU_RACES_STRICT } emu_races_kind;
 
 typedef struct emu_counts {
     uint64_t shared_loads, load_turns, load_turns_least, shared_stores, store_turns, store_turns_least;
@@ -258,6 +268,7 @@ typedef struct emu_grid {
     emu_order order;
     bool counting;
     emu_counts counts;
+    emu_races_kind races;
     char why[1024]; /* the first failure */
 } emu_grid;
 

@@ -51,22 +51,41 @@ static barrier known_barrier(emu_warp *warp, const emu_instruction *in, const un
     return b;
 }
 
-static void arrive_at(emu_warp *warp, const emu_instruction *in, unsigned char *at, uint32_t count, uint32_t expects)
+/* What was told at it goes to those who wait, where this was the last that its phase waited for. */
+static void change_barrier(const emu_block *owner, unsigned char *at, barrier b)
+{
+    emu_told *told = emu_race_told(owner, at);
+    if (told && b.left == 0 && b.bytes == 0) emu_race_move(owner->cluster, &told->ended, &told->coming);
+    write_barrier(at, b);
+}
+
+static void arrive_at(emu_warp *warp, const emu_instruction *in, const emu_block *owner, unsigned char *at, uint32_t count,
+                      uint32_t expects)
 {
     barrier b = known_barrier(warp, in, at);
     if (b.left < count)
         emu_fail(warp, in, -1, "%u arrive at an mbarrier where %u of %u are to come", count, b.left, b.expected);
     b.left -= count;
     b.bytes += (int32_t)expects;
-    write_barrier(at, b);
+    change_barrier(owner, at, b);
 }
 
 /* Bytes have landed. The barrier was there when the copy was started. */
-static void complete(emu_warp *warp, const emu_instruction *in, unsigned char *at, uint32_t bytes)
+static void complete(emu_warp *warp, const emu_instruction *in, const emu_block *owner, unsigned char *at, uint32_t bytes)
 {
     barrier b = known_barrier(warp, in, at);
     b.bytes -= (int32_t)bytes;
-    write_barrier(at, b);
+    change_barrier(owner, at, b);
+}
+
+/* A lane asks an mbarrier: it must know that it is initialised. */
+static unsigned char *barrier_of(emu_warp *warp, const emu_instruction *in, uint64_t address, int lane, emu_block **owner)
+{
+    unsigned char *at = barrier_at(warp, in, address);
+    address = (uint32_t)address;
+    *owner = emu_shared_owner(warp, in, &address);
+    emu_race_check(warp, in, lane, *owner, at, 8, EMU_READS);
+    return at;
 }
 
 static emu_outcome run_init(emu_warp *warp, const emu_instruction *in, uint32_t mask)
@@ -78,6 +97,9 @@ static emu_outcome run_init(emu_warp *warp, const emu_instruction *in, uint32_t 
         if (!count || count >= most_count) emu_fail(warp, in, lane, "an mbarrier for %u arrivals", count);
         write_barrier(at, (barrier){.left = count, .expected = count});
         emu_saw_write(warp, warp->block, at, 8);
+        emu_race_check(warp, in, lane, warp->block, at, 8, EMU_WRITES);
+        emu_race_note(warp, in, 1u << lane, warp->block, at, 8, EMU_WRITES);
+        if (warp->block->races) *emu_race_told(warp->block, at) = (emu_told){0};
     }
     return EMU_STEP;
 }
@@ -88,12 +110,14 @@ static emu_outcome run_arrive(emu_warp *warp, const emu_instruction *in, uint32_
 {
     for (int lane = 0; lane < EMU_LANES; ++lane) {
         if (!(mask >> lane & 1)) continue;
-        unsigned char *at = barrier_at(warp, in, emu_address(warp, &in->operand[in->number[0]], lane));
+        emu_block *owner;
+        unsigned char *at = barrier_of(warp, in, emu_address(warp, &in->operand[in->number[0]], lane), lane, &owner);
         uint32_t bytes = in->slot[0] == EMU_NONE ? 0 : emu_u32(warp, in->slot[0])[lane];
         uint32_t count = in->slot[1] == EMU_NONE ? 1 : emu_u32(warp, in->slot[1])[lane];
         if (in->number[0] && in->operand[0].kind == EMU_REGISTER)
             emu_u64(warp, in->operand[0].slot)[lane] = read_barrier(at).parity;
-        arrive_at(warp, in, at, count, bytes);
+        if (owner->races) emu_race_release(warp, 1u << lane, &emu_race_told(owner, at)->coming);
+        arrive_at(warp, in, owner, at, count, bytes);
     }
     return EMU_STEP;
 }
@@ -101,11 +125,23 @@ static emu_outcome run_arrive(emu_warp *warp, const emu_instruction *in, uint32_
 /* mbarrier.try_wait and test_wait .parity: whether the phase of that parity has ended. The first waits. */
 static emu_outcome run_wait(emu_warp *warp, const emu_instruction *in, uint32_t mask)
 {
-    uint32_t ended = 0;
+    uint32_t ended = 0, told = 0; /* told: lanes that have what was said at a barrier */
+    emu_told *of[EMU_LANES];
     for (int lane = 0; lane < EMU_LANES; ++lane) {
         if (!(mask >> lane & 1)) continue;
-        barrier b = known_barrier(warp, in, barrier_at(warp, in, emu_address(warp, &in->operand[1], lane)));
-        if (b.parity != (emu_u32(warp, in->operand[2].slot)[lane] & 1)) ended |= 1u << lane;
+        emu_block *owner;
+        unsigned char *at = barrier_of(warp, in, emu_address(warp, &in->operand[1], lane), lane, &owner);
+        if (known_barrier(warp, in, at).parity == (emu_u32(warp, in->operand[2].slot)[lane] & 1)) continue;
+        ended |= 1u << lane;
+        of[lane] = emu_race_told(owner, at);
+    }
+    for (int first = 0; first < EMU_LANES; ++first) {
+        if (!((ended & ~told) >> first & 1) || !of[first]) continue;
+        uint32_t alike = 0;
+        for (int lane = first; lane < EMU_LANES; ++lane)
+            if (ended >> lane & 1 && of[lane] == of[first]) alike |= 1u << lane;
+        emu_race_acquire(warp, alike, of[first]->ended);
+        told |= alike;
     }
     if (!ended && in->number[0]) return EMU_STALL;
     for (int lane = 0; lane < EMU_LANES; ++lane)
@@ -143,8 +179,9 @@ static void land_lane(emu_warp *warp, const emu_lane_copy *copy, int lane)
         memset(copy->to[lane], 0, copy->bytes);
 }
 
-/* Lands a warp's cp.async that `lanes` started in groups before the one that each lane's `before` names, and before `stamp`. */
-static void land_lanes(emu_warp *warp, uint32_t lanes, const uint32_t *before, uint64_t stamp)
+/* Lands a warp's cp.async that `lanes` started in groups before the one that each lane's `before` names, and before `stamp`. What was
+ * `waited` for is written by now, as far as others may know: only then, and not when it was started. */
+static void land_lanes(emu_warp *warp, uint32_t lanes, const uint32_t *before, uint64_t stamp, bool waited)
 {
     emu_copies *copies = warp->copies;
     if (!copies) return;
@@ -154,6 +191,9 @@ static void land_lanes(emu_warp *warp, uint32_t lanes, const uint32_t *before, u
             if (!(copy->lanes & lanes & 1u << lane) || copy->group[lane] >= before[lane] || copy->stamp >= stamp) continue;
             land_lane(warp, copy, lane);
             copy->lanes &= ~(1u << lane);
+            if (!waited || copy->stamp < copies->told[lane]) continue;
+            emu_race_check(warp, copy->in, lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);
+            emu_race_note(warp, copy->in, 1u << lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);
         }
         if (copy->lanes) {
             at = &copy->next;
@@ -166,15 +206,25 @@ static void land_lanes(emu_warp *warp, uint32_t lanes, const uint32_t *before, u
     while (*copies->end) copies->end = &(*copies->end)->next;
 }
 
+/* What the lanes of an arrival had done when they started it. */
+static void tell_barriers(const emu_pending *copy)
+{
+    for (int lane = 0; copy->told && lane < EMU_LANES; ++lane) {
+        if (!(copy->lanes >> lane & 1) || (lane && copy->barriers[lane] == copy->barriers[lane - 1])) continue;
+        emu_race_add(copy->owner->cluster, &emu_race_told(copy->owner, copy->barriers[lane])->coming, copy->told);
+    }
+}
+
 static void land(emu_pending *copy)
 {
     emu_warp *warp = copy->warp;
     if (!copy->owner->running)
         emu_fail(warp, copy->in, -1, "it lands in block %u of the grid, which has ended", copy->owner->id[0]);
     if (copy->kind == EMU_ARRIVAL) {
-        land_lanes(warp, copy->lanes, every_group, copy->stamp);
+        land_lanes(warp, copy->lanes, every_group, copy->stamp, false);
+        tell_barriers(copy);
         for (int lane = 0; lane < EMU_LANES; ++lane)
-            if (copy->lanes >> lane & 1) arrive_at(warp, copy->in, copy->barriers[lane], 1, 0);
+            if (copy->lanes >> lane & 1) arrive_at(warp, copy->in, copy->owner, copy->barriers[lane], 1, 0);
         return;
     }
     if (copy->kind == EMU_BOX)
@@ -183,7 +233,8 @@ static void land(emu_pending *copy)
         memcpy(copy->to, copy->kind == EMU_SENT ? copy->data : copy->from, copy->bytes);
     emu_saw_landing(copy->owner, copy->to, copy->bytes);
     warp->block->grid->counts.async_bytes += copy->bytes;
-    complete(warp, copy->in, copy->barrier, copy->bytes);
+    if (copy->number) emu_race_release_copy(copy->owner, copy->number, &emu_race_told(copy->owner, copy->barrier)->coming);
+    complete(warp, copy->in, copy->owner, copy->barrier, copy->bytes);
 }
 
 void emu_engine_start(emu_warp *warp, emu_pending copy)
@@ -232,7 +283,7 @@ void emu_engine_end_warp(emu_warp *warp)
         else
             at = &(*at)->next;
     }
-    land_lanes(warp, ~0u, every_group, UINT64_MAX);
+    land_lanes(warp, ~0u, every_group, UINT64_MAX, false);
     emu_stores_end(warp);
 }
 
@@ -278,6 +329,7 @@ static emu_outcome run_copy(emu_warp *warp, const emu_instruction *in, uint32_t 
     emu_copies *copies = emu_copies_of(warp);
     emu_lane_copy *copy = calloc(1, sizeof *copy);
     if (!copy) abort();
+    copy->in = in;
     copy->bytes = (uint32_t)in->operand[2].value;
     copy->lanes = mask;
     copy->stamp = copies->stamp++;
@@ -296,9 +348,11 @@ static emu_outcome run_copy(emu_warp *warp, const emu_instruction *in, uint32_t 
         copy->to[lane] = emu_shared(warp, in, to, copy->bytes, "copies to");
         copy->from[lane] = none ? NULL : emu_global(warp, in, from, copy->bytes, "copies from");
         copy->group[lane] = copies->committed[lane];
+        emu_race_check(warp, in, lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);
+        emu_race_note(warp, in, 1u << lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);
         poison(warp, copy->to[lane], copy->bytes);
     }
-    if (warp->block->grid->order == EMU_EARLY) land_lanes(warp, mask, every_group, UINT64_MAX);
+    if (warp->block->grid->order == EMU_EARLY) land_lanes(warp, mask, every_group, UINT64_MAX, false);
     return EMU_STEP;
 }
 
@@ -320,7 +374,7 @@ static emu_outcome run_wait_group(emu_warp *warp, const emu_instruction *in, uin
         uint32_t done = copies->committed[lane], left = (uint32_t)in->number[0];
         before[lane] = in->number[0] < 0 ? UINT32_MAX : done > left ? done - left : 0;
     }
-    land_lanes(warp, mask, before, UINT64_MAX);
+    land_lanes(warp, mask, before, UINT64_MAX, true);
     return EMU_STEP;
 }
 
@@ -330,7 +384,11 @@ static emu_outcome run_arrive_behind(emu_warp *warp, const emu_instruction *in, 
     emu_copies *copies = emu_copies_of(warp);
     emu_pending arrival = {.kind = EMU_ARRIVAL, .in = in, .lanes = mask, .stamp = copies->stamp, .owner = warp->block};
     for (int lane = 0; lane < EMU_LANES; ++lane)
-        if (mask >> lane & 1) arrival.barriers[lane] = barrier_at(warp, in, emu_address(warp, &in->operand[0], lane));
+        if (mask >> lane & 1)
+            arrival.barriers[lane] = barrier_of(warp, in, emu_address(warp, &in->operand[0], lane), lane, &arrival.owner);
+    for (int lane = 0; lane < EMU_LANES; ++lane)
+        if (mask >> lane & 1) copies->told[lane] = copies->stamp;
+    emu_race_release(warp, mask, &arrival.told);
     emu_engine_start(warp, arrival);
     return EMU_STEP;
 }

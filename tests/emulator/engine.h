@@ -7,6 +7,7 @@
 /* One cp.async of a warp's lanes. */
 typedef struct emu_lane_copy {
     struct emu_lane_copy *next;
+    const emu_instruction *in;
     uint32_t bytes, lanes;     /* lanes whose copy has not landed */
     uint64_t stamp;            /* how many its warp had started before */
     uint32_t group[EMU_LANES]; /* the group that was open */
@@ -29,6 +30,7 @@ struct emu_copies {
     emu_lane_copy *first, **end;   /* in the order of their start */
     emu_store *stores;             /* likewise */
     uint64_t stamp;                /* cp.async so far */
+    uint64_t told[EMU_LANES];      /* those of each lane before this one tell an mbarrier when they have landed */
     uint32_t committed[EMU_LANES]; /* groups of cp.async that each lane has closed */
     uint32_t stores_committed[EMU_LANES];
 };
@@ -46,6 +48,7 @@ struct emu_pending {
     const unsigned char *from; /* BYTES */
     unsigned char data[16];    /* SENT */
     uint32_t bytes;
+    uint32_t number; /* races.c's */
     /* BOX */
     emu_tensor_map map;
     int at[5];
@@ -54,6 +57,7 @@ struct emu_pending {
     uint32_t lanes;
     uint64_t stamp; /* it waits for the warp's cp.async before this one */
     unsigned char *barriers[EMU_LANES];
+    emu_past *told; /* what these lanes had done when they started it (races.c) */
 };
 
 /* Starts it: it lands at once or later, as the order wants. `warp` is filled in. */

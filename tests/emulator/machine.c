@@ -141,6 +141,7 @@ static inline emu_outcome step(emu_warp *warp, emu_group *group, const emu_instr
     if (in->is_aligned && group->mask != warp->alive) return EMU_STALL;
     emu_outcome outcome = in->run(warp, in, mask);
     if (outcome != EMU_STALL) group->at++;
+    if (in->is_aligned && outcome != EMU_STALL && warp->block->grid->races == EMU_RACES_LAX) emu_race_meet(warp, mask);
     return outcome;
 }
 
@@ -248,6 +249,7 @@ static void *poisoned(size_t bytes)
 
 static void free_cluster(emu_cluster *cluster)
 {
+    emu_races_close(cluster);
     for (uint32_t b = 0; b < cluster->blocks; ++b) {
         emu_block *block = &cluster->block[b];
         for (int w = 0; w < block->warps; ++w) {
@@ -301,6 +303,7 @@ static void admit(machine *m)
         block->held = -1;
         if (grid->order == EMU_RANDOM && emu_random(grid) % 2) block->held = (int)(emu_random(grid) % (uint64_t)block->warps);
     }
+    if (grid->races) emu_races_open(cluster);
     *m->end = cluster;
     m->end = &cluster->next;
 }
@@ -402,6 +405,7 @@ bool emu_run_launch(const emu_launch *launch, char *why, size_t why_size)
         memcpy(grid->params + function->param_offset[i], launch->params[i], function->param_size[i]);
     m->end = &m->first;
     grid->counting = emu_counts_wanted();
+    grid->races = emu_races_wanted();
     grid->order = order_wanted();
     m->clusters = (int64_t)(launch->grid[0] / grid->cluster) * launch->grid[1] * launch->grid[2];
     bool failed = setjmp(m->out);

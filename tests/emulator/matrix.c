@@ -202,8 +202,12 @@ static emu_outcome run_ldmatrix(emu_warp *warp, const emu_instruction *in, uint3
     matrix m[4];
     emu_whole_warp(warp, in, mask);
     count_rows(warp, in, &in->operand[1], false);
-    for (int lane = 0; lane < in->number[0] * 8; lane++)
-        memcpy(m[lane / 8][lane % 8], row_of(warp, in, &in->operand[1], lane), 16);
+    for (int lane = 0; lane < in->number[0] * 8; lane++) {
+        const unsigned char *row = row_of(warp, in, &in->operand[1], lane);
+        emu_race_check(warp, in, lane, warp->block, row, 16, EMU_READS);
+        emu_race_note(warp, in, ~0u, warp->block, row, 16, EMU_READS); /* every lane gets a part of it */
+        memcpy(m[lane / 8][lane % 8], row, 16);
+    }
     for (int i = 0; i < in->number[0]; i++) {
         uint32_t *to = emu_u32(warp, emu_element(warp, &in->operand[0], i));
         for (int lane = 0; lane < EMU_LANES; lane++) to[lane] = word_of(m[i], lane, in->number[1]);
@@ -224,6 +228,8 @@ static emu_outcome run_stmatrix(emu_warp *warp, const emu_instruction *in, uint3
         unsigned char *row = row_of(warp, in, &in->operand[0], lane);
         memcpy(row, m[lane / 8][lane % 8], 16);
         emu_saw_write(warp, warp->block, row, 16);
+        emu_race_check(warp, in, lane, warp->block, row, 16, EMU_WRITES);
+        emu_race_note(warp, in, ~0u, warp->block, row, 16, EMU_WRITES);
     }
     return EMU_STEP;
 }

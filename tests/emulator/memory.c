@@ -72,6 +72,20 @@ static unsigned char *local(emu_warp *warp, const emu_instruction *in, uint64_t 
     return warp->local + (size_t)lane * most + at;
 }
 
+static void look_for_races(emu_warp *warp, const emu_instruction *in, uint32_t mask, const uint64_t *address,
+                           unsigned char **place)
+{
+    size_t bytes = (size_t)in->number[NUMBER_BYTES] * (size_t)in->number[NUMBER_COUNT];
+    emu_access access = in->part[0][0] == 'l' ? EMU_READS : in->part[0][0] == 's' ? EMU_WRITES : EMU_ADDS;
+    for (int lane = 0; lane < EMU_LANES; ++lane) {
+        if (!(mask >> lane & 1)) continue;
+        uint64_t at = (uint32_t)address[lane];
+        const emu_block *owner = emu_shared_owner(warp, in, &at);
+        emu_race_check(warp, in, lane, owner, place[lane], bytes, access);
+        emu_race_note(warp, in, 1u << lane, owner, place[lane], bytes, access);
+    }
+}
+
 /* Where each lane's access goes. */
 static void find_places(emu_warp *warp, const emu_instruction *in, uint32_t mask, const emu_operand *operand, const char *what,
                         unsigned char **place)
@@ -98,6 +112,7 @@ static void find_places(emu_warp *warp, const emu_instruction *in, uint32_t mask
             emu_fail(warp, in, lane, "%s parameters, which are read only", what);
     }
     warp->asking = 0;
+    if (space == SHARED && warp->block->races) look_for_races(warp, in, mask, address, place);
     if (!warp->block->grid->counting) return;
     if (space == SHARED) emu_count_shared(warp->block->grid, address, mask, (int)bytes, in->part[0][0] == 's');
     if (space == GLOBAL) emu_count_global(warp->block->grid, address, mask, (int)bytes);

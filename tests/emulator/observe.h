@@ -3,6 +3,7 @@
 #define LAC_EMULATOR_OBSERVE_H
 
 #include "emulator.h"
+#include "races.h"
 
 /* An ordinary write (a thread's store, cp.async) to shared memory of a block; bytes that the copy engine brought; fence.proxy.async. */
 void emu_saw_write(emu_warp *warp, emu_block *owner, const unsigned char *at, size_t bytes);

@@ -21,6 +21,7 @@ static void complete_barrier(emu_block *block, int number)
     block->barrier[number].result = block->barrier[number].any;
     block->barrier[number].arrived = block->barrier[number].any = 0;
     block->barrier[number].phase++;
+    emu_race_move(block->cluster, &block->barrier[number].ended, &block->barrier[number].coming);
 }
 
 static void arrive(emu_warp *warp, const emu_instruction *in, int number)
@@ -29,6 +30,7 @@ static void arrive(emu_warp *warp, const emu_instruction *in, int number)
     warp->block->barrier[number].counted = in->slot[1] != EMU_NONE;
     if (wanted % EMU_LANES) emu_fail(warp, in, -1, "barrier %d for %u threads, which are no whole warps", number, wanted);
     if (arrived > wanted) emu_fail(warp, in, -1, "barrier %d has %u threads where %u are to come", number, arrived, wanted);
+    emu_race_release(warp, warp->alive, &warp->block->barrier[number].coming);
     if (arrived == wanted) complete_barrier(warp->block, number);
 }
 
@@ -47,6 +49,7 @@ static emu_outcome run_barrier(emu_warp *warp, const emu_instruction *in, uint32
     }
     if (warp->block->barrier[number].phase == warp->barrier_phase) return EMU_STALL;
     warp->barrier_waiting = 0;
+    emu_race_acquire(warp, warp->alive, warp->block->barrier[number].ended);
     for (int lane = 0; is_red && lane < EMU_LANES; ++lane)
         if (mask >> lane & 1) emu_u32(warp, in->slot[2])[lane] = warp->block->barrier[number].result;
     return EMU_STEP;
@@ -66,6 +69,7 @@ static void complete_cluster(emu_cluster *cluster)
     if (!running || cluster->arrived < running) return;
     cluster->arrived = cluster->arrived_and_gone = 0;
     cluster->phase++;
+    emu_race_move(cluster, &cluster->ended, &cluster->coming);
 }
 
 static emu_outcome run_cluster_arrive(emu_warp *warp, const emu_instruction *in, uint32_t mask)
@@ -75,6 +79,7 @@ static emu_outcome run_cluster_arrive(emu_warp *warp, const emu_instruction *in,
     warp->cluster_arrived = true;
     warp->cluster_phase = warp->block->cluster->phase;
     warp->block->cluster->arrived++;
+    if (!emu_has_part(in, "relaxed")) emu_race_release(warp, warp->alive, &warp->block->cluster->coming);
     complete_cluster(warp->block->cluster);
     return EMU_STEP;
 }
@@ -85,6 +90,7 @@ static emu_outcome run_cluster_wait(emu_warp *warp, const emu_instruction *in, u
     if (!warp->cluster_arrived) emu_fail(warp, in, -1, "the warp waits at the cluster's barrier and has not arrived");
     if (warp->block->cluster->phase == warp->cluster_phase) return EMU_STALL;
     warp->cluster_arrived = false;
+    emu_race_acquire(warp, warp->alive, warp->block->cluster->ended);
     return EMU_STEP;
 }
 
@@ -92,6 +98,7 @@ static emu_outcome run_warp_barrier(emu_warp *warp, const emu_instruction *in, u
 {
     for (int lane = 0; lane < EMU_LANES; ++lane)
         if (mask >> lane & 1 && emu_u32(warp, in->slot[0])[lane] & warp->alive & ~mask) return EMU_STALL;
+    emu_race_meet(warp, mask);
     return EMU_STEP;
 }
 
