@@ -167,6 +167,25 @@ EXPORT int cuMemFree_v2(uint64_t address)
     return result ? result : b.begin ? OK : INVALID_VALUE;
 }
 
+/* Pages that the GPU reaches by itself are any pages here. */
+EXPORT int cuMemHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+    int result = emu_driver_enter_unsafe();
+    if (result) return result;
+    if (!out || !bytes || flags & ~7u) return INVALID_VALUE;
+    *out = malloc(bytes);
+    return *out ? OK : OUT_OF_MEMORY;
+}
+
+EXPORT int cuMemFreeHost(void *memory)
+{
+    int result = emu_driver_enter_unsafe();
+    if (result && result != LAUNCH_FAILED && result != ILLEGAL_ADDRESS) return result;
+    if (!memory) return INVALID_VALUE;
+    free(memory);
+    return result;
+}
+
 void emu_driver_free_all(void)
 {
     pthread_mutex_lock(&emu_driver_gpu);
