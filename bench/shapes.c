@@ -65,6 +65,7 @@ typedef struct shape_file {
     int line;
     int place[COLUMNS]; /* which field of a line it is; -1: not there */
     int has_header;
+    int is_gemm; /* it has m, n and k; else it has all of a convolution */
 } shape_file;
 
 static int split(char *line, char **fields, int most)
@@ -87,17 +88,17 @@ static bench_status read_header(shape_file *file, char **fields, int count, char
             if (!strcmp(fields[i], column_names[c])) file->place[c] = i;
     }
     file->has_header = 1;
-    int gemm = file->place[M] >= 0 && file->place[N] >= 0 && file->place[K] >= 0;
+    file->is_gemm = file->place[M] >= 0 && file->place[N] >= 0 && file->place[K] >= 0;
     int conv = 1;
     for (int c = BATCH; c < COLUMNS; c++) conv = conv && file->place[c] >= 0;
-    if (gemm || conv) return BENCH_OK;
+    if (file->is_gemm || conv) return BENCH_OK;
     return refuse(why, why_size, "%s:%d: the columns are neither m,n,k nor batch,h,w,c_in,c_out,r,s", file->path, file->line);
 }
 
 static bench_status read_fields(shape_file *file, char **fields, int count, bench_shape *shape, char *why, size_t why_size)
 {
     int64_t value[COLUMNS] = {0};
-    int first = file->place[M] >= 0 ? M : BATCH, last = first == M ? K : S;
+    int first = file->is_gemm ? M : BATCH, last = first == M ? K : S;
     for (int c = first; c <= last; c++) {
         const char *end = "?";
         int place = file->place[c];

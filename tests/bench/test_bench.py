@@ -277,6 +277,10 @@ class Bench(Case):
             file.write("# two that become one\nk,name,n,m\n32,a,48,100\n\n32,b,48,200\n")
         rows = self.rows("--shapes", "s.csv", "3,16,16", "--max-m", "7", "-p", "2:4", "--extended", "--baseline", "none")
         self.assertEqual([(r["m"], r["n"], r["k"], r["name"]) for r in rows], [("3", "16", "16", ""), ("7", "48", "32", "a")])
+        with open(self.path("s.csv"), "w") as file:
+            file.write("m,batch,h,w,c_in,c_out,r,s\n64,1,2,2,4,8,3,3\n")  # m alone says nothing
+        rows = self.rows("--shapes", "s.csv", "-p", "2:4", "--baseline", "none")
+        self.assertEqual([(r["m"], r["n"], r["k"]) for r in rows], [("4", "8", "36")])
         for text, words in [
             ("name,m,n\na,1,2\n", "neither m,n,k"),
             ("m,n,k\n1,2,x\n", "k is 'x'"),
