@@ -68,18 +68,6 @@ typedef struct shape_file {
     int is_gemm; /* it has m, n and k; else it has all of a convolution */
 } shape_file;
 
-static int split(char *line, char **fields, int most)
-{
-    int count = 0;
-    line[strcspn(line, "\r\n")] = 0;
-    for (char *at = line; at && count < most;) {
-        fields[count++] = at;
-        at = strchr(at, ',');
-        if (at) *at++ = 0;
-    }
-    return count;
-}
-
 static bench_status read_header(shape_file *file, char **fields, int count, char *why, size_t why_size)
 {
     for (int c = 0; c < COLUMNS; c++) {
@@ -129,15 +117,17 @@ bench_status bench_shapes_read(bench_shapes *shapes, const char *path, char *why
     }
     shape_file file = {.path = path};
     bench_status status = BENCH_OK;
-    char line[1024];
-    size_t before = shapes->count;
-    while (!status && fgets(line, sizeof line, from)) {
+    char *line = NULL;
+    size_t size = 0, before = shapes->count;
+    while (!status && getline(&line, &size, from) > 0) {
         file.line++;
         if (line[0] == '#' || line[0] == '\n' || line[0] == '\r') continue;
-        char *fields[32];
-        int count = split(line, fields, 32);
+        char *fields[BENCH_CSV_MOST_FIELDS];
+        int count = bench_csv_split(line, fields);
         bench_shape shape;
-        if (!file.has_header)
+        if (count < 0)
+            status = refuse(why, why_size, "%s:%d: an open quote, or too many fields", path, file.line);
+        else if (!file.has_header)
             status = read_header(&file, fields, count, why, why_size);
         else if (!(status = read_fields(&file, fields, count, &shape, why, why_size)))
             status = add_shape(shapes, &shape, why, why_size);
@@ -147,6 +137,7 @@ bench_status bench_shapes_read(bench_shapes *shapes, const char *path, char *why
         status = BENCH_FAILURE;
     }
     if (!status && shapes->count == before) status = refuse(why, why_size, "%s: no shapes in it", path);
+    free(line);
     fclose(from);
     return status;
 }

@@ -281,12 +281,21 @@ class Bench(Case):
             file.write("m,batch,h,w,c_in,c_out,r,s\n64,1,2,2,4,8,3,3\n")  # m alone says nothing
         rows = self.rows("--shapes", "s.csv", "-p", "2:4", "--baseline", "none")
         self.assertEqual([(r["m"], r["n"], r["k"]) for r in rows], [("4", "8", "36")])
+        with open(self.path("s.csv"), "w") as file:  # lines of any length, and quotes, as in any CSV
+            file.write("# %s\nm,n,k,note,name\n1,8,8,%s4,8,8,,\"a, b\"\n" % ("x," * 700, "y" * 1017))
+        rows = self.rows("--shapes", "s.csv", "-p", "2:4", "--extended", "--baseline", "none")
+        self.assertEqual([(r["m"], r["n"], r["k"], r["name"]) for r in rows], [("1", "8", "8", "8")])
+        with open(self.path("s.csv"), "w") as file:
+            file.write('name,m,n,k\n"a, b",1,8,8\n')
+        rows = self.rows("--shapes", "s.csv", "-p", "2:4", "--extended", "--baseline", "none")
+        self.assertEqual(rows[0]["name"], "a, b")
         for text, words in [
             ("name,m,n\na,1,2\n", "neither m,n,k"),
             ("m,n,k\n1,2,x\n", "k is 'x'"),
             ("m,n,k\n1,2\n", "k is ''"),
             ("m,n,k\n0,2,3\n", "m is '0'"),
             ("m,n,k\n", "no shapes"),
+            ('m,n,k\n1,2,"3\n', "s.csv:2: an open quote"),
         ]:
             with open(self.path("s.csv"), "w") as file:
                 file.write(text)
