@@ -236,10 +236,12 @@ void report_draw_pareto(const report *r)
     if (shape) {
         char title[160];
         report_shape_title(r, shape, title, sizeof title);
-        fprintf(r->to,
-                "<p>Each pattern by the speedup measured at %s and by what a pruned model loses, with the method that loses "
-                "least. Up and to the left is better; the dashed line joins the patterns that no other beats in both.</p>\n",
-                title);
+        fputs("<p>Each pattern by the speedup measured at ", r->to);
+        svg_text(r->to, title);
+        fputs(" and by what a pruned model loses, with the method that loses least. Up and to the left is better; the dashed "
+              "line "
+              "joins the patterns that no other beats in both.</p>\n",
+              r->to);
         report_legend(r, 0);
         draw_chart(r, shape, 0, points);
         draw_chart(r, shape, 1, points);

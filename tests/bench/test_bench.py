@@ -423,6 +423,17 @@ class Bench(Case):
         self.assertIn("2:4: loss +0.100 by magnitude", text)  # and after tuning, which the other was not given
         self.assertIn("1:4: loss +0.300 by obs", text)
         self.assertNotIn("3:7", text)
+        with open(self.path("out.csv"), newline="") as file:
+            rows = list(csv.DictReader(file))
+        with open(self.path("hostile.csv"), "w", newline="") as file:  # titles tell the conditions where they differ
+            writer = csv.DictWriter(file, rows[0].keys())
+            writer.writeheader()
+            writer.writerows([dict(row, dtype="<script", layout="src=//x", cache=">") for row in rows] + rows[:1])
+        self.run_lacuna("bench", "--from", "hostile.csv", "--accuracy", "losses.csv", "--report", "page.html")
+        with open(self.path("page.html")) as file:
+            text = file.read()
+        self.assertIn("measured at 16 x 64 x 64 &lt;script", text)
+        self.assertNotIn("<script src", text)
         for content, words in [("", "no losses"), ("a,b\n", "no column 'pattern'"), (header + "1,2\n", "line 2: 2 fields"), (header, "no losses")]:
             with open(self.path("losses.csv"), "w") as file:
                 file.write(content)
