@@ -377,7 +377,9 @@ static bench_status copy_all(cell *all, const copy_plan *plan)
 {
     for (size_t i = 0; i < all->count; i++) {
         bench_contender *c = &all->contenders[i];
-        lac_status status = bench_contender_copy(c, plan->copies[i]);
+        /* The slots were counted when there were more contenders to share the memory with. */
+        size_t copies = plan->copies[i] < c->ring->count ? plan->copies[i] : c->ring->count;
+        lac_status status = bench_contender_copy(c, copies);
         if (status) return failure(all, c->name, status);
     }
     return BENCH_OK;
