@@ -161,6 +161,7 @@ static int read_field(const column *c, const char *text, bench_row *row)
         break;
     case NUMBER:
         *(double *)field = *text ? strtod(text, &end) : (double)NAN;
+        if (*text && !isfinite(*(double *)field)) return 0; /* what is not known is empty */
         break;
     }
     return !*text || (end != text && !*end && !errno);
@@ -175,6 +176,18 @@ static int kernel_is_dense(const char *name)
     return 0;
 }
 
+/* The column whose value no benchmark writes, and no chart has a place for; NULL: there is none. */
+static const char *impossible(const bench_row *row)
+{
+    if (row->m < 1) return "m";
+    if (row->n < 1) return "n";
+    if (row->k < 1) return "k";
+    if (!(row->density > 0) || row->density > 1) return "density";
+    if (!(row->time_us > 0)) return "time_us";
+    if (row->dense_us <= 0) return "dense_us"; /* these two may be missing */
+    return row->speedup <= 0 ? "speedup" : NULL;
+}
+
 static bench_status read_row(const csv_file *file, char **fields, int count, bench_row *row, char *why, size_t why_size)
 {
     *row = (bench_row){.predicted_us = NAN, .dense_spread = NAN, .is_dense = -1};
@@ -183,6 +196,11 @@ static bench_status read_row(const csv_file *file, char **fields, int count, ben
         if (place < 0) continue;
         if (place < count && read_field(&columns[c], fields[place], row)) continue;
         snprintf(why, why_size, "%s:%d: column '%s' cannot be read", file->path, file->line, columns[c].name);
+        return BENCH_USAGE;
+    }
+    const char *wrong = impossible(row);
+    if (wrong) {
+        snprintf(why, why_size, "%s:%d: column '%s' has a value that no benchmark writes", file->path, file->line, wrong);
         return BENCH_USAGE;
     }
     if (row->is_dense < 0) row->is_dense = kernel_is_dense(row->kernel);

@@ -408,6 +408,15 @@ class Bench(Case):
             with open(self.path("bad.csv"), "w") as file:
                 file.write(content)
             self.assertIn(words, self.run_lacuna("bench", "--from", "bad.csv", "--report", "x.html", status=2)[1])
+        for column, value in [
+            ("m", "0"), ("k", "-1"), ("density", "0"), ("density", "1.5"), ("density", ""), ("time_us", "0"), ("time_us", ""),
+            ("time_us", "nan"), ("dense_us", "0"), ("speedup", "-1"), ("speedup", "inf"), ("tflops_real", "nan"),
+        ]:  # fmt: skip
+            with open(self.path("bad.csv"), "w", newline="") as file:
+                writer = csv.DictWriter(file, rows[0].keys())
+                writer.writeheader()
+                writer.writerow(dict(rows[0], **{column: value}))
+            self.assertIn("bad.csv:2: column '%s' " % column, self.run_lacuna("bench", "--from", "bad.csv", "--report", "x.html", status=2)[1])
         self.assertIn("nowhere", self.run_lacuna("bench", "--from", "bare.csv", "--report", "nowhere/x.html", status=3)[1])
 
     def test_report_of_speed_against_loss(self):
