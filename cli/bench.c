@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct bench_settings {
@@ -203,6 +204,7 @@ typedef struct bench_work {
     size_t pattern_count, dtype_count, precision_count;
     bench_shapes shapes;
     FILE *csv;
+    int fresh;         /* what the file held before is still there: it goes when there is something to put in its place */
     int table, titled; /* print the table; its title was printed */
     int failed;        /* a row could not be kept or written      */
     cli_progress progress;
@@ -253,6 +255,15 @@ static void print_row(bench_work *work, const bench_row *row)
     fflush(stdout);
 }
 
+/* Before the first row: a command that makes no sense, or a device that does not open, must not cost earlier results. */
+static void begin_csv(bench_work *work)
+{
+    if (!work->fresh) return;
+    work->fresh = 0;
+    if (work->csv != stdout && ftruncate(fileno(work->csv), 0)) errno = 0; /* a pipe holds nothing */
+    bench_csv_write_header(work->csv, work->settings->extended);
+}
+
 static void on_row(void *user, const bench_row *row)
 {
     bench_work *work = user;
@@ -263,6 +274,7 @@ static void on_row(void *user, const bench_row *row)
     }
     if (work->table) print_row(work, row);
     if (work->csv) {
+        begin_csv(work);
         bench_csv_write_row(work->csv, row, work->settings->extended);
         if (fflush(work->csv)) work->failed = 1; /* said when the file is closed */
     }
@@ -433,8 +445,10 @@ static int read_results(bench_work *work)
         cli_error(NULL, NULL, "%s", why);
         return (int)status;
     }
-    for (size_t i = 0; work->csv && i < work->rows.count; i++)
+    for (size_t i = 0; work->csv && i < work->rows.count; i++) {
+        begin_csv(work); /* all files were read: the one that is replaced may be among them */
         bench_csv_write_row(work->csv, &work->rows.items[i], work->settings->extended);
+    }
     return CLI_EXIT_OK;
 }
 
@@ -475,19 +489,23 @@ static int open_csv(bench_work *work)
     if (!path) return CLI_EXIT_OK;
     int status = work->settings->resume ? read_known(work, path) : CLI_EXIT_OK;
     if (status) return status;
-    work->csv = !strcmp(path, "-") ? stdout : fopen(path, work->rows.count ? "a" : "w");
+    work->csv = !strcmp(path, "-") ? stdout : fopen(path, "a");
     if (!work->csv) {
         cli_error(path, NULL, "%s", strerror(errno));
         return CLI_EXIT_FAILURE;
     }
     work->table = work->csv != stdout;
-    if (!work->rows.count) bench_csv_write_header(work->csv, work->settings->extended);
+    work->fresh = !work->rows.count;
     return CLI_EXIT_OK;
 }
 
 static int close_csv(bench_work *work)
 {
-    if (!work->csv || work->csv == stdout) return CLI_EXIT_OK;
+    struct stat found;
+    if (!work->csv) return CLI_EXIT_OK;
+    if (work->csv == stdout || fstat(fileno(work->csv), &found) || !found.st_size)
+        begin_csv(work); /* a new one has its header */
+    if (work->csv == stdout) return CLI_EXIT_OK;
     int failed = ferror(work->csv);
     if (!fclose(work->csv) && !failed) return CLI_EXIT_OK;
     cli_error(work->settings->csv, NULL, "%s", errno ? strerror(errno) : "cannot write");

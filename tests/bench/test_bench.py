@@ -576,6 +576,31 @@ grep -v '^name' "$shapes" | cut -d, -f1 | while read -r name; do grep -qx "$name
             self.assertEqual((rows[:2], sorted(rows[1:])), (["name", names[3]], names))
         self.assertEqual([name for name in os.listdir(self.folder) if ".part" in name], [])
 
+    def test_earlier_results_stay_until_there_are_others(self):
+        self.bench("4,32,32", "-p", "2:4", "--csv", "out.csv")
+        with open(self.path("out.csv")) as file:
+            before = file.read()
+        for status, arguments in [
+            (2, ["4,32,32", "-p", "nonsense"]),
+            (2, ["4,32,32", "-k", "nonsense"]),
+            (3, ["--shapes", "none.csv"]),
+            (3, ["4,32,32", "--device", "nonsense"]),
+            (3, ["4,32,32", "--peer", "none.so"]),
+            (3, ["4,32,32", "--max-seconds", "0.000001"]),
+        ]:
+            self.bench(*arguments, "--csv", "out.csv", status=status)
+            with open(self.path("out.csv")) as file:
+                self.assertEqual(file.read(), before)
+        self.run_lacuna("bench", "--from", "out.csv", "--csv", "out.csv")  # onto itself
+        with open(self.path("out.csv")) as file:
+            self.assertEqual(file.read(), before)
+        self.bench("4,32,32", "--max-seconds", "0.000001", "--csv", "new.csv", status=3)  # a new file has its header
+        with open(self.path("new.csv")) as file:
+            self.assertEqual(file.read(), COLUMNS + "\n")
+        self.bench("8,32,32", "-p", "2:4", "--csv", "out.csv")
+        with open(self.path("out.csv")) as file:
+            self.assertEqual([line.split(",")[8] for line in file.read().splitlines()], ["m", "8"])
+
     def test_time_limit_is_said(self):
         _, error = self.bench("8,64,64", "9,64,64", "10,64,64", "--max-seconds", "0.000001", "--progress", "never", status=3)
         self.assertIn("15 of 15 problems were left out", error)
