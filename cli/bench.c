@@ -196,7 +196,7 @@ enum { MOST_PRECISIONS = 8 };
 
 typedef struct bench_work {
     const bench_settings *settings;
-    bench_rows rows;
+    bench_rows rows, stored; /* stored: of --compare */
     bench_accuracy accuracy;
     lac_pattern *patterns;
     lac_dtype *dtypes;
@@ -452,16 +452,13 @@ static int read_results(bench_work *work)
     return CLI_EXIT_OK;
 }
 
-static int compare(const bench_work *work)
+/* Before anything is timed, like the table of losses, and before --csv replaces the file, should it be the same. */
+static int read_stored(bench_work *work)
 {
     char why[512];
-    bench_rows stored = {0};
-    bench_status status = bench_rows_read(&stored, work->settings->compare, why, sizeof why);
-    if (status)
-        cli_error(NULL, NULL, "%s", why);
-    else
-        status = bench_compare(&work->rows, &stored, work->settings->tolerance, work->table ? stdout : stderr);
-    bench_rows_free(&stored);
+    bench_status status = BENCH_OK;
+    if (work->settings->compare) status = bench_rows_read(&work->stored, work->settings->compare, why, sizeof why);
+    if (status) cli_error(NULL, NULL, "--compare: %s", why);
     return (int)status;
 }
 
@@ -525,7 +522,7 @@ static int write_outputs(bench_work *work)
         printf("The report is in %s\n", work->settings->report);
     }
     if (work->settings->compare && work->rows.count) {
-        int compared = compare(work);
+        int compared = (int)bench_compare(&work->rows, &work->stored, work->settings->tolerance, work->table ? stdout : stderr);
         if (compared > status) status = compared;
     }
     return status;
@@ -538,10 +535,7 @@ static int run(const void *given)
     if (status) return status;
     bench_work work = {.settings = settings, .table = 1};
     status = read_accuracy(&work);
-    if (!status && settings->compare && access(settings->compare, R_OK) != 0) { /* before a long run, rather than after it */
-        cli_error(settings->compare, NULL, "--compare: %s", strerror(errno));
-        status = CLI_EXIT_FAILURE;
-    }
+    if (!status) status = read_stored(&work);
     if (!status) status = open_csv(&work);
     if (!status) {
         status = settings->from.count ? read_results(&work) : run_benchmark(&work);
@@ -551,6 +545,7 @@ static int run(const void *given)
         if (work.failed) status = CLI_EXIT_FAILURE;
     }
     bench_rows_free(&work.rows);
+    bench_rows_free(&work.stored);
     bench_accuracy_free(&work.accuracy);
     bench_shapes_free(&work.shapes);
     free(work.patterns);

@@ -472,6 +472,12 @@ class Bench(Case):
                 csv.DictWriter(file, rows[0].keys()).writerow(dict(rows[0], kernel="peer:other", speedup=speedup))
         out, _ = self.run_lacuna("bench", "--from", "out.csv", "--compare", "same.csv")
         self.assertIn("2 cells compared: 0 slower", out)
+        store("again.csv", 1000)
+        self.run_lacuna_raw(1, "bench", "--from", "out.csv", "--csv", "again.csv", "--compare", "again.csv")  # with what it held before
+        with open(self.path("bad.csv"), "w") as file:
+            file.write("a,b\n")
+        out, error = self.bench("4,32,32", "-p", "2:4", "--compare", "bad.csv", status=2)
+        self.assertEqual((out, "--compare: bad.csv:1: no column 'device'" in error), ("", True))  # before anything is timed
         self.rows("8,32,32", "-p", "2:4")
         out, _ = self.run_lacuna_raw(2, "bench", "--from", "out.csv", "--compare", "same.csv")
         self.assertIn("no cell of this run", out)

@@ -93,7 +93,7 @@ class Usage(Case):
             (explain + ["--kernel", "cuda_f32_plain"], ["--kernel is 'cuda_f32_plain'", "pattern 2:4", "on cpu"]),
             (["compile", "-a", "sm_90a", "-p", "2:4", "-o", "k", "--kernel", "zz"], ["--kernel is 'zz'"]),
             (["compile", "-a", "sm_99", "-p", "2:4", "-o", "k"], ["sm_99", "sm_90a"]),
-            (["bench", "4,64,64", "--compare", "nowhere.csv"], ["nowhere.csv: --compare"]),
+            (["bench", "4,64,64", "--compare", "nowhere.csv"], ["--compare: nowhere.csv: No such file"]),
         ]:
             _, error = self.run_lacuna(*arguments, status=3, environment={"LAC_CUDA_LIBRARY": "/nowhere/libcuda.so"})
             for word in words:
