@@ -445,6 +445,11 @@ static int read_results(bench_work *work)
         cli_error(NULL, NULL, "%s", why);
         return (int)status;
     }
+    if (!work->rows.count) { /* nothing to report is no report, and nothing compared is not nothing slower */
+        cli_error(NULL, NULL, "--from '%s'%s: there are no results in it", work->settings->from.items[0],
+                  work->settings->from.count > 1 ? " and the others" : "");
+        return CLI_EXIT_USAGE;
+    }
     for (size_t i = 0; work->csv && i < work->rows.count; i++) {
         begin_csv(work); /* all files were read: the one that is replaced may be among them */
         bench_csv_write_row(work->csv, &work->rows.items[i], work->settings->extended);

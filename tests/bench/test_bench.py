@@ -403,6 +403,7 @@ class Bench(Case):
             ("", "empty"),
             ("a,b\n1,2\n", "no column 'device'"),
             (COLUMNS + "\n1,2\n", "cannot be read"),
+            (COLUMNS + "\n", "--from 'bad.csv': there are no results"),
             ('"open', "open quote"),
         ]:
             with open(self.path("bad.csv"), "w") as file:
