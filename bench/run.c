@@ -243,9 +243,10 @@ static int is_known(const bench_session *session, const bench_problem *problem, 
     for (int i = 0; known && i < wanted; i++)
         for (size_t j = 0; j < known->count; j++) {
             const bench_row *row = &known->items[j];
-            if (row->threads != session->threads || strcmp(row->cache, session->options->warm ? "warm" : "cold") ||
-                row->m != m || row->n != problem->n || row->k != problem->k || strcmp(row->pattern, problem->pattern_text) ||
-                strcmp(row->dtype, dtype) || strcmp(row->layout, layout) || !strncmp(row->kernel, "peer:", 5) ||
+            if (row->threads != session->threads || strcmp(row->device, session->info.name) ||
+                strcmp(row->cache, session->options->warm ? "warm" : "cold") || row->m != m || row->n != problem->n ||
+                row->k != problem->k || strcmp(row->pattern, problem->pattern_text) || strcmp(row->dtype, dtype) ||
+                strcmp(row->layout, layout) || !strncmp(row->kernel, "peer:", 5) ||
                 strcmp(row->precision, precisions[session->precisions[i]]))
                 continue;
             found++;

@@ -136,6 +136,11 @@ class Bench(Case):
         self.bench(*first, cold=True)
         with open(self.path("out.csv")) as file:
             self.assertEqual(file.read().count("\n"), after.count("\n") + 4)
+        with open(self.path("out.csv"), "w") as file:
+            file.write(before.replace("cpu,", "cuda:0,"))  # what another device has done
+        self.bench(*first)
+        with open(self.path("out.csv")) as file:
+            self.assertEqual(file.read().count("\n"), 5)
 
     def test_turns_are_waited_for(self):
         command = [os.environ["LACUNA"], "bench", "4,32,32", "-p", "2:4", "--min-time", "0.001", "--turns", "turns", "--csv", "out.csv"]
