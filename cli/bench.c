@@ -467,22 +467,62 @@ static int read_stored(bench_work *work)
     return (int)status;
 }
 
+/* 1: rows of this run may stand under that first line. 0: not; 2: it is the beginning of such a line. */
+static int is_own_header(const char *line, int extended)
+{
+    char *own = NULL;
+    size_t length = 0;
+    FILE *to = open_memstream(&own, &length);
+    if (!to) return 0;
+    bench_csv_write_header(to, extended);
+    fclose(to);
+    int same = own && !strcmp(line, own) ? 1 : own && !strncmp(line, own, strlen(line)) ? 2 : 0;
+    free(own);
+    return same;
+}
+
+/* A run that was killed, or whose disk was full, may have left half a line. */
+static int drop_cut_line(const char *path, FILE *file)
+{
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t got;
+    off_t whole = 0;
+    rewind(file);
+    while ((got = getline(&line, &size, file)) > 0 && line[got - 1] == '\n') whole += got;
+    free(line);
+    if (got <= 0) return CLI_EXIT_OK;
+    printf("The last line of %s was cut off: it goes, and its problem is run again\n", path);
+    if (!truncate(path, whole)) return CLI_EXIT_OK;
+    cli_error(path, NULL, "%s", strerror(errno));
+    return CLI_EXIT_FAILURE;
+}
+
 /* What an earlier run left in the file; nothing where there is none. The columns must be those that will be added. */
 static int read_known(bench_work *work, const char *path)
 {
-    char why[512], header[1024] = "";
+    char why[512], *header = NULL;
+    size_t size = 0;
+    const int extended = work->settings->extended;
     FILE *file = fopen(path, "r");
     if (!file) return CLI_EXIT_OK;
-    int is_empty = !fgets(header, sizeof header, file);
-    fclose(file);
-    if (is_empty) return CLI_EXIT_OK;
-    if (!strstr(header, ",levels") != !work->settings->extended) {
-        cli_error(path, NULL, "it was written %s --extended", work->settings->extended ? "without" : "with");
-        return CLI_EXIT_USAGE;
+    int is_empty = getline(&header, &size, file) <= 0, own = is_empty ? 2 : is_own_header(header, extended);
+    int status = CLI_EXIT_OK;
+    if (!own && !strstr(header, ",levels") != !extended) {
+        cli_error(path, NULL, "it was written %s --extended", extended ? "without" : "with");
+        status = CLI_EXIT_USAGE;
+    } else if (!own) {
+        cli_error(path, NULL, "--resume: its columns are not those that would be added");
+        status = CLI_EXIT_USAGE;
+    } else if (own == 1) {
+        status = drop_cut_line(path, file);
     }
-    bench_status status = bench_rows_read(&work->rows, path, why, sizeof why);
+    free(header);
+    fclose(file);
+    if (status || own != 1) return status;
+    status = (int)bench_rows_read(&work->rows, path, why, sizeof why);
     if (status) cli_error(NULL, NULL, "%s", why);
-    return (int)status;
+    return status;
 }
 
 static int open_csv(bench_work *work)

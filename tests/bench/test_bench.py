@@ -142,6 +142,26 @@ class Bench(Case):
         with open(self.path("out.csv")) as file:
             self.assertEqual(file.read().count("\n"), 5)
 
+    def test_resume_of_a_file_that_was_cut_off(self):
+        arguments = ["4,32,32", "8,32,32", "-p", "2:4", "--threads", "1", "--extended", "--csv", "out.csv"]
+        self.bench(*arguments)
+        with open(self.path("out.csv")) as file:
+            whole = file.read()
+        rows = whole.splitlines(keepends=True)
+        for cut in [1, 40, len(rows[2]) - 5, len(rows[2]) + 7, len(rows[1] + rows[2]) + 9]:  # behind the last row, in it, in others, in the header
+            with open(self.path("out.csv"), "w") as file:
+                file.write(whole[:-cut])
+            out, _ = self.bench(*arguments, "--resume")
+            self.assertEqual("was cut off" in out, cut < len(rows[1] + rows[2]))
+            with open(self.path("out.csv"), newline="") as file:
+                self.assertEqual([row["m"] for row in csv.DictReader(file)], ["4", "8"])
+        for first in ["a,b\n", rows[0].replace("m,n,k", "n,m,k")]:  # no file of ours loses anything
+            with open(self.path("out.csv"), "w") as file:
+                file.write(first + "and a line without an end")
+            self.bench(*arguments, "--resume", status=2)
+            with open(self.path("out.csv")) as file:
+                self.assertEqual(file.read(), first + "and a line without an end")
+
     def test_turns_are_waited_for(self):
         command = [os.environ["LACUNA"], "bench", "4,32,32", "-p", "2:4", "--min-time", "0.001", "--turns", "turns", "--csv", "out.csv"]
         with open(self.path("turns"), "w") as file:
