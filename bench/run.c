@@ -215,44 +215,53 @@ static bench_status run_problem(bench_session *session, const bench_layer *l, be
     return result;
 }
 
-/* The problem in the precisions that share a baseline, side by side: strict and fast, then tf32; 16 bits know none. */
+/* A row of this precision stands in an earlier run's results. */
+static int has_row(const bench_session *session, const bench_problem *problem, int64_t m, lac_precision precision)
+{
+    static const char *const precisions[] = {"default", "strict", "fast", "tf32"};
+    const bench_rows *known = session->options->known;
+    const char *dtype = lac_dtype_name(problem->dtype), *layout = problem->layout ? "feature" : "token";
+    for (size_t i = 0; known && i < known->count; i++) {
+        const bench_row *row = &known->items[i];
+        if (row->threads == session->threads && !strcmp(row->device, session->info.name) &&
+            !strcmp(row->cache, session->options->warm ? "warm" : "cold") && row->m == m && row->n == problem->n &&
+            row->k == problem->k && !strcmp(row->pattern, problem->pattern_text) && !strcmp(row->dtype, dtype) &&
+            !strcmp(row->layout, layout) && strncmp(row->kernel, "peer:", 5) && !strcmp(row->precision, precisions[precision]))
+            return 1;
+    }
+    return 0;
+}
+
+/* Rows of each precision do: this problem is done. */
+static int is_known(const bench_session *session, const bench_problem *problem, int64_t m)
+{
+    int wanted = problem->dtype == LAC_DTYPE_F32 ? session->precision_count : 1, found = 0;
+    for (int i = 0; i < wanted; i++) found += has_row(session, problem, m, session->precisions[i]);
+    return found == wanted;
+}
+
+/* The problem in the precisions that share a baseline, side by side: strict and fast, then tf32; 16 bits know none. Those that an
+ * earlier run came to are not run again. */
 static bench_status run_precisions(bench_session *session, const bench_layer *l, bench_problem *problem)
 {
     bench_status result = BENCH_OK;
     for (int tf32 = 0; !result && tf32 < 2; tf32++) {
         problem->precision_count = 0;
         for (int i = 0; i < session->precision_count; i++)
-            if ((session->precisions[i] == LAC_PRECISION_TF32) == tf32)
+            if ((session->precisions[i] == LAC_PRECISION_TF32) == tf32 &&
+                !has_row(session, problem, problem->m, session->precisions[i]))
                 problem->precisions[problem->precision_count++] = session->precisions[i];
         if (problem->dtype != LAC_DTYPE_F32) {
             problem->precisions[0] = session->precisions[0];
             problem->precision_count = !tf32;
         }
-        if (problem->precision_count && !is_stopped(session)) result = run_problem(session, l, problem);
+        if (!problem->precision_count) continue;
+        if (is_stopped(session))
+            problem->is_cut = 1;
+        else
+            result = run_problem(session, l, problem);
     }
     return result;
-}
-
-/* Rows of each precision stand in an earlier run's results: this problem is done. */
-static int is_known(const bench_session *session, const bench_problem *problem, int64_t m)
-{
-    static const char *const precisions[] = {"default", "strict", "fast", "tf32"};
-    const bench_rows *known = session->options->known;
-    const char *dtype = lac_dtype_name(problem->dtype), *layout = problem->layout ? "feature" : "token";
-    int found = 0, wanted = problem->dtype == LAC_DTYPE_F32 ? session->precision_count : 1;
-    for (int i = 0; known && i < wanted; i++)
-        for (size_t j = 0; j < known->count; j++) {
-            const bench_row *row = &known->items[j];
-            if (row->threads != session->threads || strcmp(row->device, session->info.name) ||
-                strcmp(row->cache, session->options->warm ? "warm" : "cold") || row->m != m || row->n != problem->n ||
-                row->k != problem->k || strcmp(row->pattern, problem->pattern_text) || strcmp(row->dtype, dtype) ||
-                strcmp(row->layout, layout) || !strncmp(row->kernel, "peer:", 5) ||
-                strcmp(row->precision, precisions[session->precisions[i]]))
-                continue;
-            found++;
-            break;
-        }
-    return known && found == wanted;
 }
 
 /* The problems of this layer that are left; those that are done are counted. */

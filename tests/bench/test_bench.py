@@ -633,6 +633,15 @@ grep -v '^name' "$shapes" | cut -d, -f1 | while read -r name; do grep -qx "$name
         with open(self.path("out.csv")) as file:
             self.assertEqual([line.split(",")[8] for line in file.read().splitlines()], ["m", "8"])
 
+    def test_time_limit_between_precisions(self):
+        arguments = ["64,128,128", "-p", "2:4", "--threads", "1", "--baseline", "none", "--precision", "strict,tf32", "--csv", "out.csv"]
+        result = subprocess.run([os.environ["LACUNA"], "bench", *arguments, "--warm", "--min-time", "5", "--max-seconds", "0.2"], cwd=self.folder,
+                                capture_output=True, text=True)  # fmt: skip
+        self.assertIn("1 of 1 problems were left out", result.stderr)
+        self.bench(*arguments, "--resume")
+        with open(self.path("out.csv"), newline="") as file:
+            self.assertEqual([row["precision"] for row in csv.DictReader(file)], ["strict", "tf32"])  # each once
+
     def test_time_limit_is_said(self):
         _, error = self.bench("8,64,64", "9,64,64", "10,64,64", "--max-seconds", "0.000001", "--progress", "never", status=3)
         self.assertIn("15 of 15 problems were left out", error)
