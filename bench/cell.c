@@ -24,10 +24,16 @@ typedef struct cell {
     char watched[128]; /* what the GPU told of its clocks meanwhile; "" on a CPU */
 } cell;
 
+/* The library knows nothing of the baseline, whose process may have ended. */
+static const char *trouble_of(const cell *all)
+{
+    return bench_child_is_gone(all->session->child) ? "the process that runs OpenBLAS ended" : lac_last_error();
+}
+
 static bench_status failure(const cell *all, const char *name, lac_status status)
 {
     bench_say(all->session, "%s: %s: %s", all->what, name,
-              status == LAC_STATUS_OUT_OF_MEMORY ? "out of memory" : lac_last_error());
+              status == LAC_STATUS_OUT_OF_MEMORY ? "out of memory" : trouble_of(all));
     return BENCH_FAILURE;
 }
 
@@ -262,7 +268,9 @@ static bench_status check_all(cell *all)
                 bench_say(all->session, "%s: %s: %s", all->what, c->name, trouble);
                 return BENCH_FAILURE;
             }
-            drop(all, i, c->role == BENCH_ROLE_KERNEL ? lac_last_error() : "it says that it failed");
+            int is_told =
+                c->role == BENCH_ROLE_KERNEL || (c->role == BENCH_ROLE_DENSE && bench_child_is_gone(all->session->child));
+            drop(all, i, is_told ? trouble_of(all) : "it says that it failed");
         } else if (!bench_check(c, y, why, sizeof why)) {
             drop(all, i, why);
         } else {
@@ -414,7 +422,7 @@ static bench_status run_contenders(cell *all)
         if (all->session->options->should_stop && all->session->options->should_stop(all->session->options->user))
             return BENCH_FAILURE;
         const char *trouble = all->session->backend->trouble();
-        bench_say(all->session, "%s: a call failed while it was timed: %s", all->what, trouble ? trouble : lac_last_error());
+        bench_say(all->session, "%s: a call failed while it was timed: %s", all->what, trouble ? trouble : trouble_of(all));
         return BENCH_FAILURE;
     }
     bench_stage_end(all->session, BENCH_STAGE_TIME);

@@ -44,6 +44,7 @@ typedef struct answer {
 struct bench_child {
     int socket;
     pid_t process; /* of the child; 0 in the child itself */
+    int is_gone;   /* it did not answer */
 };
 
 /* ---- both ends */
@@ -248,16 +249,17 @@ void bench_child_stop(bench_child *child)
     free(child);
 }
 
+int bench_child_is_gone(const bench_child *child) { return child && child->is_gone; }
+
 /* Sends a request and what goes with it. DEVICE when the process is gone, else what it answers. */
 static lac_status ask(bench_child *child, const request *r, const bench_problem *problem, answer *a)
 {
     memset(a, 0, sizeof *a);
-    if (send_all(child->socket, r, sizeof *r)) return LAC_STATUS_DEVICE;
-    if (problem && (send_all(child->socket, problem->w, (size_t)(problem->n * problem->k) * sizeof(float)) ||
-                    send_all(child->socket, problem->x, (size_t)(problem->m * problem->k) * sizeof(float))))
-        return LAC_STATUS_DEVICE;
-    if (receive_all(child->socket, a, sizeof *a)) return LAC_STATUS_DEVICE;
-    return a->status;
+    child->is_gone = send_all(child->socket, r, sizeof *r) ||
+                     (problem && (send_all(child->socket, problem->w, (size_t)(problem->n * problem->k) * sizeof(float)) ||
+                                  send_all(child->socket, problem->x, (size_t)(problem->m * problem->k) * sizeof(float)))) ||
+                     receive_all(child->socket, a, sizeof *a);
+    return child->is_gone ? LAC_STATUS_DEVICE : a->status;
 }
 
 static lac_status ask_plain(bench_child *child, request_kind kind)

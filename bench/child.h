@@ -15,6 +15,8 @@ bench_child *bench_child_start(const struct bench_session *session, char *why, s
 /* Opens OpenBLAS there; `info` gets what bench_openblas_info tells. Nonzero: it is not there, and `why` says so. */
 int bench_child_open(bench_child *child, int threads, char *info, size_t info_size, char *why, size_t why_size);
 void bench_child_stop(bench_child *child);
+/* 1: its process ended by itself, which is why a call failed. */
+int bench_child_is_gone(const bench_child *child);
 
 /* The baseline of a problem: sends W and X, and learns which way it is (name and way of `c`). */
 lac_status bench_child_open_dense(bench_child *child, const struct bench_problem *problem, struct bench_contender *c);

@@ -1,6 +1,8 @@
 /* fake_openblas.c - stands in for OpenBLAS in the test of `lacuna bench`: the same functions by plain loops, so that the
- * test needs no package. FAKE_OPENBLAS_WRONG in the environment makes its results wrong. */
+ * test needs no package. FAKE_OPENBLAS_WRONG in the environment makes its results wrong; FAKE_OPENBLAS_ENDS ends the process after
+ * so many products. */
 #include <stdlib.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 enum { TRANSPOSE = 112 };
@@ -44,6 +46,9 @@ void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, co
                 sum += a[ta == TRANSPOSE ? l * lda + i : i * lda + l] * b[tb == TRANSPOSE ? j * ldb + l : l * ldb + j];
             c[i * ldc + j] = alpha * sum;
         }
+    static int calls;
+    const char *last = getenv("FAKE_OPENBLAS_ENDS");
+    if (last && ++calls > atoi(last)) _exit(1);
     if (getenv("FAKE_OPENBLAS_WRONG")) c[0] += 1;
 }
 

@@ -642,6 +642,12 @@ grep -v '^name' "$shapes" | cut -d, -f1 | while read -r name; do grep -qx "$name
         with open(self.path("out.csv"), newline="") as file:
             self.assertEqual([row["precision"] for row in csv.DictReader(file)], ["strict", "tf32"])  # each once
 
+    def test_baseline_that_ends(self):
+        for status, calls, words in [(3, "0", "the baseline: the process"), (1, "10", "WRONG: openblas_sgemm_n"), (3, "12", "it was timed: the process")]:
+            _, error = self.bench("4,64,64", "-p", "2:4", "--progress", "never", status=status, FAKE_OPENBLAS_ENDS=calls)
+            self.assertIn(words, error)
+            self.assertIn("the process that runs OpenBLAS ended", error)
+
     def test_time_limit_is_said(self):
         _, error = self.bench("8,64,64", "9,64,64", "10,64,64", "--max-seconds", "0.000001", "--progress", "never", status=3)
         self.assertIn("15 of 15 problems were left out", error)
