@@ -31,7 +31,9 @@ static const cli_option options[] = {
      .type = CLI_TYPE_LIST,
      .offset = offsetof(compile_settings, archs),
      .needed = 1,
-     .help = "Compile for sm_75, sm_80, sm_86, sm_89, sm_90a (H100, H200), sm_100a or sm_120. May be repeated."},
+     .help = "Compile for sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a (H100, H200), sm_100a, sm_103a, sm_110a, sm_120 or sm_121. "
+             "May be "
+             "repeated."},
     {.name = "pattern",
      .letter = 'p',
      .argument = "PATTERN",

@@ -32,6 +32,13 @@ class Describe(Case):
         for command in COMMANDS:
             self.assertIn("lacuna\\-%s (1)" % command, overview)
 
+    def test_help_names_every_architecture(self):
+        _, error = self.run_lacuna("compile", "-a", "sm_99", "-p", "2:4", "-o", "k", status=3)
+        archs = re.findall(r"sm_\w+", error.split("one of")[1])
+        self.assertGreater(len(archs), 6)
+        out, _ = self.run_lacuna("compile", "--help")
+        self.assertLessEqual(set(archs), set(re.findall(r"sm_\w+", out)))
+
     def test_manual_pages_render_without_warnings(self):
         groff = shutil.which("groff")
         if not groff:
