@@ -6,7 +6,8 @@
 Every problem of a results file is compiled twice, without a GPU: by the commit that its row names, which is checked out and built in FOLDER, and
 by LACUNA, the program of this tree. Where the machine code is the same to the last bit, what was measured is what stands here. A line of SAME.csv is a
 file, commit and kernel: how many problems there are, how many have the same programs, and which entries are other ones where they are not. The
-kernel of the row is asked for by name: whether today's planner would take it is not the question. Dense rows have no program of ours.
+kernel of the row is asked for by name: whether today's planner would take it is not the question. Dense rows have no program of ours. What a build with
+changes that were never committed (`+changes`) ran cannot be made again, and is not the same.
 
 FOLDER keeps the builds and the compiled programs: a second run is quick. NVRTC is found as `lacuna devices` finds it.
 """
@@ -76,10 +77,13 @@ def main():
     writer.writerow(("file", "commit", "kernel", "problems", "same", "other_entries"))
     for path in files:
         with open(path, newline="") as file:
-            rows = {(row["commit"][:7],) + tuple(row[name] for name in PROBLEM): row for row in csv.DictReader(file)}
+            rows = {(re.sub(r"^(\w{7})\w*", r"\1", row["commit"]),) + tuple(row[name] for name in PROBLEM): row for row in csv.DictReader(file)}
         found = collections.defaultdict(list)
         for (commit, kernel, *_), row in rows.items():
             if not kernel.startswith("cuda_") or kernel == "cuda_cublaslt_dense":
+                continue
+            if "+" in commit:
+                found[commit, kernel].append({"uncommitted"})
                 continue
             then = programs(built(folder, commit), os.path.join(folder, commit + ".cache"), row)
             now = programs(lacuna, os.path.join(folder, "now.cache"), row)

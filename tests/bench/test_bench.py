@@ -648,6 +648,15 @@ grep -v '^name' "$shapes" | cut -d, -f1 | while read -r name; do grep -qx "$name
             self.assertIn(words, error)
             self.assertIn("the process that runs OpenBLAS ended", error)
 
+    def test_uncommitted_builds_are_not_the_same_code(self):
+        with open(self.path("results.csv"), "w") as file:
+            file.write("kernel,pattern,m,n,k,dtype,layout,precision,commit\n")
+            for m in (1, 2):
+                file.write("cuda_spmv_gather,2:4,%d,64,64,f16,token,fast,0123456789ab+changes\n" % m)
+        script = os.path.join(os.path.dirname(SHAPES), "same_code.py")
+        result = subprocess.run([sys.executable, "-B", script, "none", self.folder, self.path("results.csv")], capture_output=True, text=True)
+        self.assertEqual(result.stdout.splitlines()[1:], ["results.csv,0123456+changes,cuda_spmv_gather,2,0,uncommitted"], result.stderr)
+
     def test_time_limit_is_said(self):
         _, error = self.bench("8,64,64", "9,64,64", "10,64,64", "--max-seconds", "0.000001", "--progress", "never", status=3)
         self.assertIn("15 of 15 problems were left out", error)
