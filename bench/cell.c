@@ -107,7 +107,8 @@ static bench_status add_peer(cell *all, const bench_peer *peer)
 static bench_status gather(cell *all)
 {
     const bench_options *options = all->session->options;
-    all->contenders = calloc(BENCH_MOST_PRECISIONS * (count_kernels() + options->kernel_count + 1) + 2 + BENCH_MOST_VENDORS +
+    /* Each --kernel may be 'all'. */
+    all->contenders = calloc(BENCH_MOST_PRECISIONS * count_kernels() * (options->kernel_count + 1) + 2 + BENCH_MOST_VENDORS +
                                  BENCH_MOST_PEERS,
                              sizeof *all->contenders);
     if (!all->contenders) return failure(all, "contenders", LAC_STATUS_OUT_OF_MEMORY);

@@ -657,6 +657,11 @@ grep -v '^name' "$shapes" | cut -d, -f1 | while read -r name; do grep -qx "$name
         result = subprocess.run([sys.executable, "-B", script, "none", self.folder, self.path("results.csv")], capture_output=True, text=True)
         self.assertEqual(result.stdout.splitlines()[1:], ["results.csv,0123456+changes,cuda_spmv_gather,2,0,uncommitted"], result.stderr)
 
+    def test_all_kernels_over_and_over(self):
+        common = ["1,8,8", "-p", "2:4", "--threads", "1", "--baseline", "none", "--precision", "strict,fast", "--max-seconds", "20"]
+        once = len(self.rows(*common, "-k", "all"))
+        self.assertEqual(len(self.rows(*common, *["-k", "all"] * 16)), 16 * once)
+
     def test_time_limit_is_said(self):
         _, error = self.bench("8,64,64", "9,64,64", "10,64,64", "--max-seconds", "0.000001", "--progress", "never", status=3)
         self.assertIn("15 of 15 problems were left out", error)
