@@ -144,6 +144,37 @@ static void a_gpu_that_is_not_here_can_be_asked(void **state)
     lac_weight_free(weight);
 }
 
+/* 32 outputs are one row block, which eight blocks share at the most: whatever the other multiprocessors could do, they have none. */
+static void few_outputs_keep_few_multiprocessors_busy(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cuda_spmv_gather", "cuda_spmv_mma"};
+    enum { MOST_BLOCKS = 8 };
+    test_random random = test_random_make("few outputs", 0);
+    lac_pattern pattern = pattern_of("vw32:8:32");
+    lac_weight *weight = weight_make(&random, &pattern, 32, 16384, LAC_DTYPE_F16, TEST_FILL_GAUSSIAN);
+    lac_device *device = NULL;
+    lac_device_info about = {.size = sizeof about};
+    assert_ok(lac_device_open("h200", &device));
+    assert_ok(lac_device_get_info(device, &about));
+    for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
+        for (int64_t m = 2; m <= 16; m *= 2) {
+            lac_plan_options options = {.size = sizeof options, .predict_only = 1, .kernel = names[i]};
+            lac_plan *plan = NULL;
+            assert_ok(lac_plan_create(device, weight, m, &options, &plan));
+            lac_plan_info info = {.size = sizeof info};
+            lac_level_info level = {.size = sizeof level};
+            assert_ok(lac_plan_get_info(plan, &info));
+            for (size_t j = 0; lac_plan_explain(plan, j, &level) == LAC_STATUS_OK; ++j) {
+                bool own = !strcmp(level.name, "shared") || !strcmp(level.name, "issue") || !strcmp(level.name, "tensor");
+                if (own) assert_true(info.predicted_seconds >= level.seconds * about.cores / MOST_BLOCKS);
+            }
+            lac_plan_free(plan);
+        }
+    lac_device_close(device);
+    lac_weight_free(weight);
+}
+
 static void names_of_nothing_are_refused(void **state)
 {
     (void)state;
@@ -190,6 +221,7 @@ int main(void)
                                        cmocka_unit_test(sums_of_parts_come_behind_all_else),
                                        cmocka_unit_test(what_is_not_hidden_adds_up),
                                        cmocka_unit_test(a_gpu_that_is_not_here_can_be_asked),
+                                       cmocka_unit_test(few_outputs_keep_few_multiprocessors_busy),
                                        cmocka_unit_test(names_of_nothing_are_refused),
                                        cmocka_unit_test(a_plan_that_predicts_does_not_execute)};
     return cmocka_run_group_tests(tests, NULL, NULL);

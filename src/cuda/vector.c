@@ -2,6 +2,7 @@
  * re-tiled weight from vector_tile.c; here they are costed, compiled, uploaded and launched. */
 #include "cuda/vector.h"
 
+#include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -140,13 +141,15 @@ static const double FEATURE_X_RATE = 6e9;
 static const double ONE_EFFICIENCY = 0.85, CLUSTER_SECONDS = 0.7e-6;
 
 /* With one token the multiprocessor with the most row blocks, or shares of them, is the last. Else memory's rate is what counts, and
- * who asks for it does not. */
+ * who asks for it does not; but a multiprocessor without a block multiplies nothing. */
 static void count_blocks(const lac_problem *problem, const lac_vector_shape *s, lac_gpu_work *work)
 {
-    work->blocks = work->blocks_at_once = (double)s->grid;
+    int multiprocessors = lac_cuda_target_of(problem->device)->multiprocessors;
+    work->blocks = (double)s->grid;
+    work->blocks_at_once = (double)lac_larger(s->grid, multiprocessors);
     if (s->mma || s->tokens > 1) return;
     work->blocks = (double)((problem->weight->geometry.n + LAC_VECTOR_ROWS - 1) / LAC_VECTOR_ROWS * s->split);
-    work->blocks_at_once = lac_cuda_target_of(problem->device)->multiprocessors;
+    work->blocks_at_once = multiprocessors;
     work->efficiency = ONE_EFFICIENCY;
     if (s->split > 1) work->fill_seconds += CLUSTER_SECONDS;
 }
