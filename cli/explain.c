@@ -389,7 +389,7 @@ static void print_levels(const explanation *e)
     cli_table_print(table);
     printf("\npredicted %s", cli_format_seconds(pick->predicted).text);
     if (e->settings->measure) printf(", measured %s", cli_format_seconds(pick->measured).text);
-    printf("; the ceiling is %s, set by %s.\n", cli_format_seconds(pick->ceiling).text, pick->bound);
+    printf("; bound by %s, and the ceiling is %s.\n", pick->bound, cli_format_seconds(pick->ceiling).text);
     if (*remedy) printf("%s\n", remedy);
     if (*pick->note) printf("%s.\n", pick->note);
     if (pick->rivals && !e->settings->measure)
@@ -454,7 +454,9 @@ const cli_command cli_command_explain = {
         "Draws a random weight of the pattern and the shape, and asks the performance model: every kernel that applies with "
         "its "
         "predicted time, and for the planner's pick what each level of the machine has to do, at which rate and for how long, "
-        "which level bounds it, what the time would be if that one were all (the ceiling), and what would have to change.\n\n"
+        "which level bounds it, what the time would be if the resource that takes longest were all (the ceiling), and what "
+        "would "
+        "have to change.\n\n"
         "docs/model.md explains the model. The machine's rates are measured when it is opened; the environment variable "
         "LAC_CPU_RATES replaces them.",
     .examples = "lacuna explain --shape 1,4096,4096 --pattern 2:4\n"

@@ -616,7 +616,7 @@ typedef struct lac_plan_info {
     int32_t candidates;       /* how many kernels applied                            */
     int64_t m, n, k;          /* n and k as the widths of Y and X                    */
     size_t workspace_bytes;   /* that execute needs; it needs no clearing            */
-    double ceiling_seconds;   /* what its bound alone would take: no call is faster  */
+    double ceiling_seconds;   /* what the resource that it needs longest would take alone: no call is faster */
     uint64_t dense_bytes;     /* of W with its zeros, which a dense kernel keeps; 0  */
     const char *note;         /* a faster kernel that this machine lacks something for, and what; "" */
     int32_t rivals;           /* other candidates between which timing decides, not the model */

@@ -87,6 +87,9 @@ static void a_kernel_may_say_what_it_reaches(void **state)
     work.efficiency = 1.0;
     double fast = lac_model_gpu_cost(&rates, &work).seconds, usual = lac_model_gpu_cost(&rates, &full).seconds;
     assert_true(slow > usual && usual > fast);
+    work.efficiency = 1.5; /* more than the rate that was measured: then that is no ceiling */
+    lac_cost faster = lac_model_gpu_cost(&rates, &work);
+    assert_true(faster.seconds < fast && faster.ceiling <= faster.seconds);
 }
 
 static void sums_of_parts_come_behind_all_else(void **state)

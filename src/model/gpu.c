@@ -137,6 +137,7 @@ lac_cost lac_model_gpu_cost(const lac_gpu_rates *rates, const lac_gpu_work *work
     fill_losses(level, rates, work, waves, busy - even, between);
     cost.seconds = busy + level[LATENCY].seconds + level[LAUNCH].seconds;
     cost.bound = find_bound(&cost);
-    cost.ceiling = fmax(fmax(memory, longest), level[LAUNCH].seconds); /* better blocks could avoid the rest */
+    /* Better blocks could avoid the rest. Kernels that reach more than the rate was measured at are not held to it. */
+    cost.ceiling = fmax(fmax(memory, longest / fmax(1.0, efficiency)), level[LAUNCH].seconds);
     return cost;
 }

@@ -56,7 +56,7 @@ class Explain(Case):
             self.assertIn(candidate["kernel"], out)
         for level in answer["levels"]:
             self.assertRegex(out, r"(?m)^%s " % level["name"])
-        self.assertIn("set by %s." % answer["pick"]["bound_by"], out)
+        self.assertIn("bound by %s, and the ceiling is " % answer["pick"]["bound_by"], out)
         self.assertIn(answer["remedy"], out)
         self.assertIn("Dense (%s)" % answer["dense"]["kernel"], out)
 
