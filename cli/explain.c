@@ -162,7 +162,7 @@ static lac_status make_plan(const explanation *e, const char *kernel, lac_plan *
                                .threads = (int32_t)s->threads,
                                .precision = (lac_precision)s->precision,
                                .predict_only = !s->measure,
-                               .no_dense = s->no_dense && !kernel};
+                               .no_dense = s->no_dense};
     wanted.x_layout = wanted.y_layout = (lac_layout)s->layout;
     return lac_plan_create(e->device, e->weight, e->m, &wanted, out);
 }

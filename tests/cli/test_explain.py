@@ -75,6 +75,13 @@ class Explain(Case):
         answer = self.explain(*question, "--no-dense")
         self.assertEqual([c["kernel"] for c in [answer["pick"], *answer["candidates"]] if c["is_dense"]], [])
         self.assertEqual((answer["pick"]["dense_bytes"], answer["dense"]), (0, None))
+        # Others change with it: cuda_f16_gather has no tiles that hold nearly all zeros of W.
+        question = ["--device", "h200", "--shape", "300,256,256", "--pattern", "75%", "--dtype", "f16", "--no-dense"]
+        answer = self.explain(*question)
+        self.assertEqual(answer["pick"]["kernel"], answer["candidates"][0]["kernel"])
+        self.assertNotIn("cuda_f16_gather", [c["kernel"] for c in answer["candidates"]])
+        _, error = self.run_lacuna("explain", *question, "--kernel", "cuda_cublaslt_dense", status=3)
+        self.assertIn("no_dense", error)
 
     def test_a_gpu_that_is_not_here(self):
         for precision in ["strict", "fast"]:
