@@ -115,6 +115,19 @@ static void what_is_not_hidden_adds_up(void **state)
     assert_true(fabs(cost.seconds - hidden - 0.5 * level_named(&cost, "memory")->seconds) < 1e-9);
 }
 
+/* The same of a pass that comes behind: each level takes its amount at its rate, and the ceiling stays below. */
+static void a_pass_adds_to_its_levels(void **state)
+{
+    (void)state;
+    lac_cost before = lac_model_gpu_cost(&rates, &full), cost = before;
+    lac_model_gpu_pass(&rates, 1e9, &cost);
+    assert_true(cost.seconds - before.seconds > 1e9 / rates.l2 && cost.ceiling <= cost.seconds);
+    for (int i = 0; i < cost.levels; ++i) {
+        const lac_level *l = &cost.level[i];
+        if (l->rate > 0.0) assert_true(fabs(l->amount / l->rate - l->seconds) <= 1e-9 * l->seconds);
+    }
+}
+
 /* ---- plans without a GPU */
 
 static void a_gpu_that_is_not_here_can_be_asked(void **state)
@@ -223,6 +236,7 @@ int main(void)
                                        cmocka_unit_test(a_kernel_may_say_what_it_reaches),
                                        cmocka_unit_test(sums_of_parts_come_behind_all_else),
                                        cmocka_unit_test(what_is_not_hidden_adds_up),
+                                       cmocka_unit_test(a_pass_adds_to_its_levels),
                                        cmocka_unit_test(a_gpu_that_is_not_here_can_be_asked),
                                        cmocka_unit_test(few_outputs_keep_few_multiprocessors_busy),
                                        cmocka_unit_test(names_of_nothing_are_refused),

@@ -99,19 +99,23 @@ static const char *find_bound(const lac_cost *cost)
     return bound->name;
 }
 
-/* All of it goes through L2, and through memory what L2 does not have of the kernel before and cannot keep of this one. */
+/* All of it goes through L2, and through memory what L2 does not have of the kernel before and cannot keep of this one. What it loses of
+ * memory's rate counts as latency, so that a level's time stays its amount at its rate. */
 void lac_model_gpu_pass(const lac_gpu_rates *rates, double bytes, lac_cost *cost)
 {
-    lac_level *memory = &cost->level[MEMORY], *l2 = &cost->level[L2], *launch = &cost->level[LAUNCH];
-    double far = fmax(0.0, bytes - KEPT_SHARE * (double)rates->l2_bytes), moved = far / rates->memory / PASS_SHARE;
-    double passed = bytes / rates->l2, started = EARLY_SHARE * rates->launch;
+    lac_level *memory = &cost->level[MEMORY], *l2 = &cost->level[L2], *latency = &cost->level[LATENCY],
+              *launch = &cost->level[LAUNCH];
+    double far = fmax(0.0, bytes - KEPT_SHARE * (double)rates->l2_bytes), moved = far / rates->memory;
+    double lost = moved / PASS_SHARE - moved, passed = bytes / rates->l2, started = EARLY_SHARE * rates->launch;
     memory->amount += far;
     memory->seconds += moved;
     l2->amount += bytes;
     l2->seconds += passed;
+    latency->amount += lost;
+    latency->seconds += lost;
     launch->amount += EARLY_SHARE;
     launch->seconds += started;
-    cost->seconds += moved + passed + started;
+    cost->seconds += moved + lost + passed + started;
     cost->ceiling += moved + passed;
     cost->bound = find_bound(cost);
 }
