@@ -116,7 +116,7 @@ static int measuring_needs_memory_and_can_be_repeated(void)
 static int wrong_rates_are_refused(void)
 {
     static const char *const wrong[] = {"fast",         "1,2,3",         "1,2,3,4,5,6,7", "1,2,3,4,5,0",
-                                        "1,2,-3,4,5,6", "1,2,3,4,5,inf", "1;2;3;4;5;6"};
+                                        "1,2,-3,4,5,6", "1,2,3,4,5,inf", "1;2;3;4;5;6",   "1e-320,2,3,4,5,6"};
     lac_device *opened = NULL;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
         setenv("LAC_CPU_RATES", wrong[i], 1);

@@ -248,9 +248,9 @@ static lac_status read_text(const char *text, lac_cpu_rates *out)
     for (int i = 0; i < COUNT; ++i) {
         char *end;
         value[i] = strtod(at, &end) * 1e9;
-        if (end == at || *end != (i < COUNT - 1 ? ',' : '\0') || !(value[i] > 0.0 && value[i] <= 1e15))
+        if (end == at || *end != (i < COUNT - 1 ? ',' : '\0') || !(value[i] >= 1.0 && value[i] <= 1e15))
             return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
-                            "the environment's LAC_CPU_RATES is '%.60s'; it takes six positive numbers, "
+                            "the environment's LAC_CPU_RATES is '%.60s'; it takes six numbers from 1e-9 to 1e6, "
                             "fma,loads,l2,l3,core,memory, in 10^9 a second",
                             text);
         at = end + 1;
