@@ -1,5 +1,6 @@
 /* test_model_gpu.c - the performance model of GPUs, which needs none: what its formula must do, and what plans that predict
  * only say and refuse. */
+#include "format/weight.h"
 #include "model/gpu.h"
 #include "plan_case.h"
 
@@ -191,6 +192,40 @@ static void few_outputs_keep_few_multiprocessors_busy(void **state)
     lac_weight_free(weight);
 }
 
+/* The planner asks for it several times in a plan, and in every plan. */
+static void what_is_counted_over_a_free_weight_stays_with_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern;
+        lac_dtype dtype;
+        lac_weight_fact first, last;
+    } cases[] = {{"25%", LAC_DTYPE_F16, LAC_FACT_EXPAND_MOST, LAC_FACT_EXPAND_MOST},
+                 {"vw32:25%", LAC_DTYPE_F32, LAC_FACT_WINDOW_MOST, LAC_FACT_WINDOW_LAST}};
+    test_random random = test_random_make("facts", 0);
+    lac_device *device = NULL;
+    assert_ok(lac_device_open("h200", &device));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        lac_pattern pattern = pattern_of(cases[i].pattern);
+        lac_weight *weight = weight_make(&random, &pattern, 128, 512, cases[i].dtype, TEST_FILL_GAUSSIAN);
+        lac_plan_options options = {.size = sizeof options, .predict_only = 1};
+        double seconds[2];
+        for (int again = 0; again < 2; ++again) {
+            lac_plan *plan = NULL;
+            lac_plan_info info = {.size = sizeof info};
+            assert_ok(lac_plan_create(device, weight, 128, &options, &plan));
+            assert_ok(lac_plan_get_info(plan, &info));
+            seconds[again] = info.predicted_seconds;
+            lac_plan_free(plan);
+        }
+        assert_true(seconds[0] == seconds[1]);
+        for (lac_weight_fact fact = cases[i].first; fact <= cases[i].last; ++fact)
+            assert_true(lac_weight_known(weight, fact) > 0);
+        lac_weight_free(weight);
+    }
+    lac_device_close(device);
+}
+
 static void names_of_nothing_are_refused(void **state)
 {
     (void)state;
@@ -239,6 +274,7 @@ int main(void)
                                        cmocka_unit_test(a_pass_adds_to_its_levels),
                                        cmocka_unit_test(a_gpu_that_is_not_here_can_be_asked),
                                        cmocka_unit_test(few_outputs_keep_few_multiprocessors_busy),
+                                       cmocka_unit_test(what_is_counted_over_a_free_weight_stays_with_it),
                                        cmocka_unit_test(names_of_nothing_are_refused),
                                        cmocka_unit_test(a_plan_that_predicts_does_not_execute)};
     return cmocka_run_group_tests(tests, NULL, NULL);

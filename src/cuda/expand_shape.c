@@ -41,12 +41,14 @@ static int most_kept(const lac_geometry *g, int64_t length)
     return (int)most;
 }
 
-/* The same of a free distribution, by looking: rounded up, so that weights of about the same density share their programs. */
+/* The same of a free distribution, by looking, once: rounded up, so that weights of about the same density share their programs. */
 static int most_kept_free(const lac_weight *w)
 {
     enum { ROUND = 4 };
     const uint32_t *column = w->part[LAC_PART_COLUMNS].data;
-    int most = 1;
+    int most = lac_weight_known(w, LAC_FACT_EXPAND_MOST);
+    if (most >= 0) return most;
+    most = 1;
     for (int64_t row = 0; row < w->geometry.row_groups; ++row) {
         uint32_t span = 0;
         int kept = 0;
@@ -56,7 +58,9 @@ static int most_kept_free(const lac_weight *w)
             if (++kept > most) most = kept;
         }
     }
-    return (most + ROUND - 1) / ROUND * ROUND;
+    most = (most + ROUND - 1) / ROUND * ROUND;
+    lac_weight_note(w, LAC_FACT_EXPAND_MOST, most);
+    return most;
 }
 
 /* How W lies in memory. Short runs are spread faster, and are taken where they need no more places than long ones. False: the

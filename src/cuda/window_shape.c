@@ -9,7 +9,8 @@
 #include "core/memory.h"
 #include "format/weight.h"
 
-enum { MOST_WIDTH = 32, MOST_PARTS = 16, MOST_STEPS = 16, LEAST_ROWS = 8 };
+enum { MOST_WIDTH = 32, MOST_PARTS = 16, MOST_STEPS = 16, LEAST_ROWS = 8, LEAST_WINDOW = 32 };
+_Static_assert(LAC_WINDOW_MOST == LEAST_WINDOW << (LAC_FACT_WINDOW_LAST - LAC_FACT_WINDOW_MOST), "a fact for every window");
 /* wgmma: the steps of a window are one straight line of code. */
 enum {
     WGMMA_TOKENS = 64,
@@ -52,10 +53,20 @@ static int64_t most_kept_by_pattern(const lac_geometry *g, int64_t window)
     return most;
 }
 
-/* Free: what the fullest window of any row group holds. -1 without memory. */
-static int64_t most_kept_in_fact(const lac_weight *w, int64_t window)
+/* The number of the fact that holds it. */
+static lac_weight_fact fact_of(int window)
+{
+    lac_weight_fact fact = LAC_FACT_WINDOW_MOST;
+    for (; window > LEAST_WINDOW; window /= 2) ++fact;
+    return fact;
+}
+
+/* Free: what the fullest window of any row group holds, counted once. -1 without memory. */
+static int64_t most_kept_in_fact(const lac_weight *w, int window)
 {
     const lac_geometry *g = &w->geometry;
+    int known = lac_weight_known(w, fact_of(window));
+    if (known >= 0) return known;
     uint32_t *units = lac_allocate((uint64_t)g->selected * sizeof *units);
     if (!units) return -1;
     int64_t most = 0;
@@ -70,6 +81,7 @@ static int64_t most_kept_in_fact(const lac_weight *w, int64_t window)
             }
     }
     lac_release(units);
+    lac_weight_note(w, fact_of(window), (int)most);
     return most;
 }
 
@@ -235,7 +247,8 @@ bool lac_window_shape_make(const lac_problem *problem, const lac_window_variant 
     s.low_shift = variant->planes == 2 && fewest_products(problem->weight) < ENOUGH_PRODUCTS ? LOW_SHIFT : 0;
     bool found = false;
     int most = (variant->mma ? MMA_OUTPUTS : WGMMA_OUTPUTS) / s.width;
-    for (s.window = variant->mma ? 32 : 64; s.window <= (variant->mma ? MMA_WINDOW : LAC_WINDOW_MOST); s.window *= 2) {
+    for (s.window = variant->mma ? LEAST_WINDOW : 64; s.window <= (variant->mma ? MMA_WINDOW : LAC_WINDOW_MOST);
+         s.window *= 2) {
         s.steps = steps_of(problem, &s);
         for (s.vectors = most; s.steps && s.vectors >= 1; s.vectors = s.vectors > most / 2 ? s.vectors - 1 : s.vectors / 2) {
             lac_window_shape tried = s;

@@ -13,6 +13,9 @@ typedef enum lac_weight_fact {
     LAC_FACT_PICK_COMMON, /* and the most shared steps with which every pair of vectors fits */
     LAC_FACT_CHOOSE_ONE,  /* choose_shape.c: stages of a quad with one box each, in sixteenths */
     LAC_FACT_CHOOSE_TWO,  /* the same with two */
+    LAC_FACT_EXPAND_MOST, /* expand_shape.c: inputs of the fullest span of a free row */
+    LAC_FACT_WINDOW_MOST, /* window_shape.c: inputs of the fullest window of 32 of a free row group, of 64, 128 and 256 */
+    LAC_FACT_WINDOW_LAST = LAC_FACT_WINDOW_MOST + 3,
     LAC_FACT_COUNT
 } lac_weight_fact;
 
