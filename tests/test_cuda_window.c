@@ -88,6 +88,8 @@ static void check_case(lac_device *target, const lac_weight *w, const float *wan
     read_tiles(&shape, &tiled, n, k, dense);
     /* split.cu's factor of a token is 2^(exponent - s), s from -113 to 126 for X from 2^127 to 2^-112; it must be a normal number for X of 2^-80. */
     assert_true(-tiled.exponent <= 126 - 94);
+    /* And no sum of shifted weights, which are below 2^15, may overflow for X below 2^127 over the number of products. */
+    assert_true(-tiled.exponent >= 14);
     double share = variant.planes == 2 ? 0x1p-22 : 0x1p-11;
     for (int64_t i = 0; i < n * k; i++)
         if (!(fabs(dense[i] - (double)wanted[i]) <= share * fabs((double)wanted[i])))
@@ -130,6 +132,8 @@ static void tiles_hold_the_weight(void **state)
             dense[j] = keep[j] ? (float)(1 + case_below(&rng, 100000)) / (i % 2 ? 7.0f : -1000.0f) : 0.0f;
         for (int64_t j = 0; i % 6 == 0 && j < n * k; j++) /* most rows have died: tiny, or nearly nothing */
             if (j / k % 10) dense[j] = ldexpf(dense[j], i % 12 ? -100 : -120);
+        for (int64_t j = 0; i % 6 == 2 && j < n * k; j++) /* most rows are huge */
+            if (j / k % 10) dense[j] = ldexpf(dense[j], 110);
         lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
         lac_mask *mask = NULL;
         lac_weight *w = NULL;

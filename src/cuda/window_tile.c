@@ -241,11 +241,14 @@ static void finish_factors(const tile_job *job)
     double sum = 0.0, count = 0.0;
     for (uint64_t i = 0; i < out->outputs; ++i)
         if (out->output[i] >= 0) sum += job->shift[i], count += 1.0;
-    int common = count > 0.0 ? (int)lrint(sum / count) : 0, most = 15;
+    int common = count > 0.0 ? (int)lrint(sum / count) : 0, most = 15, least = 14;
     /* A shifted weight lies below 2^15: with so much of the shift undone beside X, a row's sum with the largest X is finite. With more,
      * where many outputs have tiny weights, the factors of ordinary X would lie below the normal numbers, and split.cu cuts them off. */
     for (int64_t products = 1; products < lac_weight_row_capacity(job->weight); products *= 2) ++most;
     if (common > most) common = most;
+    /* With less, where most outputs have huge weights, sums of the others would overflow before their factors make them small again. The
+     * largest weights have a shift of -113, so that all factors are still fp32 numbers. */
+    if (common < least) common = least;
     out->exponent = -common;
     for (uint64_t i = 0; i < out->outputs; ++i) {
         int exponent = common - job->shift[i];
