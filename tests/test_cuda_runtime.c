@@ -186,6 +186,26 @@ static void a_plan_runs_and_frees_everything(void **state)
     expect_clean();
 }
 
+/* A shard of no inputs reads nothing of X: what begins where a matrix ends is a sound place for it. */
+static void an_empty_x_may_lie_anywhere(void **state)
+{
+    (void)state;
+    lac_weight *whole = make_weight("2:4"), *weight = NULL;
+    assert_ok(lac_weight_shard(whole, LAC_AXIS_K, K, K, &weight));
+    lac_device *device = open_device("cuda:0");
+    lac_plan *plan = make_plan(device, weight, NULL);
+    char *x = block_of(device, M * K * 4);
+    lac_execute_args args = {.size = sizeof args, .x = x + (size_t)M * K * 4, .y = block_of(device, M * N * 4)};
+    assert_ok(lac_plan_execute(plan, &args));
+    lac_device_release(device, x);
+    lac_device_release(device, args.y);
+    lac_plan_free(plan);
+    lac_weight_free(weight);
+    lac_weight_free(whole);
+    lac_device_close(device);
+    expect_clean();
+}
+
 static void wrong_pointers_are_named(void **state)
 {
     (void)state;
@@ -466,6 +486,7 @@ int main(void)
         cmocka_unit_test(a_device_is_the_primary_context_and_nothing_else),
         cmocka_unit_test(an_old_gpu_is_seen_but_not_used),
         cmocka_unit_test(a_plan_runs_and_frees_everything),
+        cmocka_unit_test(an_empty_x_may_lie_anywhere),
         cmocka_unit_test(wrong_pointers_are_named),
         cmocka_unit_test(device_memory_goes_there_and_back),
         cmocka_unit_test(every_driver_call_fails_in_turn),

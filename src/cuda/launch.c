@@ -33,8 +33,9 @@ lac_status lac_cuda_call_make(const lac_problem *problem, const lac_call *call, 
     if (!state->driver)
         return lac_fail(LAC_STATUS_DEVICE, "the plan is for %s, a target to compile for without a GPU",
                         problem->device->info.name);
+    const void *x = problem->weight->k_in ? call->x : NULL; /* an empty one is not read, and may begin where memory ends */
     lac_status status;
-    if ((status = check_pointer(state, "x", call->x)) || (status = check_pointer(state, "y", call->y)) ||
+    if ((status = check_pointer(state, "x", x)) || (status = check_pointer(state, "y", call->y)) ||
         (status = check_pointer(state, "c", call->c)) || (status = check_pointer(state, "bias", call->bias)) ||
         (status = check_pointer(state, "workspace", call->workspace)))
         return status;
