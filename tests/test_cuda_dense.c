@@ -109,6 +109,28 @@ static void products_are_those_of_the_oracle(void **state)
     expect_clean();
 }
 
+/* Infinities, NaNs, denormals, and what overflows: W is laid out anew, and nothing of it may be lost on the way. */
+static void one_odd_product(test_random *random, int64_t number, void *user)
+{
+    static const test_fill fills[] = {TEST_FILL_NONFINITE, TEST_FILL_DENORMAL, TEST_FILL_HEAVY_TAIL};
+    test_fill fill = fills[number % 3];
+    lac_plan_options options = options_of(number / 3);
+    lac_pattern pattern = pattern_of(patterns[test_random_between(random, 0, PATTERNS - 1)]);
+    lac_weight *weight = weight_make(random, &pattern, 30, 35, all_dtypes[number / 3 % DTYPES].weight, fill);
+    plan_case c = case_make(random, weight, test_random_between(random, 1, 20), &options, fill);
+    gpu_case_check(user, &c, name, JUDGE_BOUND);
+    case_free(&c);
+}
+
+static void numbers_of_all_kinds_come_through(void **state)
+{
+    (void)state;
+    lac_device *device = open_device();
+    test_run_all("dense_odd", 3 * 12 * DTYPES, one_odd_product, device);
+    lac_device_close(device);
+    expect_clean();
+}
+
 /* ---- what the library is asked for */
 
 static lac_weight *make_weight(const char *text, int64_t n, int64_t k, lac_dtype dtype)
@@ -447,13 +469,10 @@ int main(void)
     test_allocator_install();
     test_seed();
     const struct CMUnitTest tests[] = {
-        test_of_cases(products_are_those_of_the_oracle),
-        cmocka_unit_test(who_does_the_epilogue),
-        cmocka_unit_test(an_answer_that_fills_the_gpu_is_preferred),
-        cmocka_unit_test(w_is_laid_as_waves_promise),
-        cmocka_unit_test(operands_out_of_line_get_another_algorithm),
-        cmocka_unit_test(every_call_fails_in_turn),
-        cmocka_unit_test(without_the_library_the_next_best_is_taken),
+        test_of_cases(products_are_those_of_the_oracle), test_of_cases(numbers_of_all_kinds_come_through),
+        cmocka_unit_test(who_does_the_epilogue),         cmocka_unit_test(an_answer_that_fills_the_gpu_is_preferred),
+        cmocka_unit_test(w_is_laid_as_waves_promise),    cmocka_unit_test(operands_out_of_line_get_another_algorithm),
+        cmocka_unit_test(every_call_fails_in_turn),      cmocka_unit_test(without_the_library_the_next_best_is_taken),
         cmocka_unit_test(many_threads_execute_one_plan),
     };
     return cmocka_run_group_tests(tests, load_fakes, NULL);

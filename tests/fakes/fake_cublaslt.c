@@ -221,33 +221,56 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, const desc *d, const layout *a,
 }
 
 #ifndef FAKE_OLD
+static float from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 static float load(const void *data, int type, int64_t at)
 {
     if (type == F32) return ((const float *)data)[at];
     uint16_t bits = ((const uint16_t *)data)[at];
-    uint32_t wide = (uint32_t)bits << 16;
-    if (type == F16) { /* normal numbers and zero: what the tests hold */
-        uint32_t magnitude = bits & 0x7fffu;
-        wide = (uint32_t)(bits & 0x8000u) << 16 | (magnitude ? (magnitude << 13) + (112u << 23) : 0);
-    }
-    float value;
-    memcpy(&value, &wide, sizeof value);
-    return value;
+    if (type == BF16) return from_bits((uint32_t)bits << 16);
+    uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+    if (magnitude < 0x400u)
+        return (sign ? -0x1p-24f : 0x1p-24f) * (float)magnitude; /* subnormals are multiples of the smallest */
+    return from_bits(sign | ((magnitude << 13) + (magnitude < 0x7c00u ? 112u : 224u) * (1u << 23))); /* or infinity, or NaN */
 }
 
-/* To nearest even, of normal numbers and zero. */
+/* To nearest even. */
+static uint16_t narrow(uint32_t magnitude, int bits)
+{
+    return (uint16_t)((magnitude + (1u << (bits - 1)) - 1 + (magnitude >> bits & 1u)) >> bits);
+}
+
 static void store(void *data, int type, int64_t at, float value)
 {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
-    if (type == F32)
+    uint32_t sign = bits_of(value) >> 16 & 0x8000u, magnitude = bits_of(value) & 0x7fffffffu;
+    uint16_t half;
+    if (type == F32) {
         ((float *)data)[at] = value;
+        return;
+    }
+    if (value != value)
+        half = 0x7fff;
     else if (type == BF16)
-        ((uint16_t *)data)[at] = (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+        half = narrow(magnitude, 16);
+    else if (magnitude >= 0x477ff000u) /* 65520: what would round to 2^16 */
+        half = 0x7c00;
+    else if (magnitude < 0x38800000u) /* below 2^-14: 2^-1 + v has the steps of a subnormal half */
+        half = (uint16_t)(bits_of(from_bits(magnitude) + 0.5f) - bits_of(0.5f));
     else
-        ((uint16_t *)data)[at] =
-            (uint16_t)(sign | (magnitude ? (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13 : 0));
+        half = narrow(magnitude - (112u << 23), 13);
+    ((uint16_t *)data)[at] = (uint16_t)(sign | half);
 }
 
 static int64_t place(const layout *l, int transposed, int64_t row, int64_t column)
