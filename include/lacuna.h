@@ -630,7 +630,7 @@ typedef struct lac_level_info {
     const char *unit;   /* of amount: "bytes", "vector loads", "vector FMAs", ...     */
     double amount;      /* that one call asks for                                     */
     double rate;        /* that the device gives a second, by all threads of the plan; 0: a GPU's waves and latency have none */
-    double seconds;     /* amount / rate, or more where the work does not reach the rate; without one the model's own         */
+    double seconds;     /* amount / rate; without a rate the model's own                                                      */
     int32_t is_bound;   /* 1: the level that takes longest                            */
     const char *remedy; /* what would make it take less, as a sentence                */
 } lac_level_info;
