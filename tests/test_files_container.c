@@ -371,6 +371,23 @@ static void takes_missing_parts_for_empty_ones(void **state)
     const char *path = write_safetensors("empty.safetensors", header, 0);
     assert_ok(lac_weight_load(path, "w", &weight));
     lac_weight_free(weight);
+
+    /* A free distribution may keep nothing: counts of zero, and neither values nor columns. */
+    static unsigned char file[1024];
+    header = WEIGHT("\\\"pattern\\\":\\\"50%\\\",\\\"n\\\":2,\\\"k\\\":4,\\\"dtype\\\":\\\"F32\\\",\\\"encoding\\\":"
+                    "\\\"columns\\\"") ",\"w:counts\":{\"dtype\":\"U32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
+    file[0] = (unsigned char)strlen(header);
+    memcpy(file + 8, header, strlen(header));
+    size_t bytes = 8 + strlen(header) + 8;
+    test_write_file(path, file, bytes);
+    assert_ok(lac_weight_load(path, "w", &weight));
+    lac_weight_info info = {.size = sizeof info};
+    assert_ok(lac_weight_get_info(weight, &info));
+    assert_int_equal(info.kept, 0);
+    lac_weight_free(weight);
+    file[bytes - 1] = 1;
+    test_write_file(path, file, bytes);
+    expect_refused(path, LAC_STATUS_BAD_FILE, WORDS("'w'", "':values' is missing"));
 }
 
 int main(void)

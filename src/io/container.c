@@ -130,12 +130,22 @@ static lac_tensor *find_part(const lac_reading *r, lac_part part)
     return lac_file_lookup(r->file, r->part_name, r->shard_index);
 }
 
+/* Whether a free distribution keeps no unit at all, so that no bytes of values and columns are due. */
+static bool keeps_nothing(const lac_reading *r)
+{
+    const lac_tensor *counts = find_part(r, LAC_PART_COUNTS);
+    for (uint64_t i = 0; counts && i < counts->bytes; i++)
+        if (((const char *)counts->data)[i]) return false;
+    return counts != NULL;
+}
+
 /* `full` is what lac_weight_measure says: the very size, and for free distributions the most of values and columns. */
 static lac_status take_part(const lac_reading *r, lac_part part, bool expected, uint64_t full, lac_stored_weight *weight)
 {
     const char *part_name = lac_part_name(part);
     lac_tensor *tensor = find_part(r, part);
-    if (!tensor && (!expected || full == 0)) return LAC_STATUS_OK; /* a missing part is one of no bytes */
+    bool at_most = weight->info.encoding == LAC_INDEX_ENCODING_COLUMNS && (part == LAC_PART_VALUES || part == LAC_PART_COLUMNS);
+    if (!tensor && (!expected || full == 0 || (at_most && keeps_nothing(r)))) return LAC_STATUS_OK; /* it is one of no bytes */
     if (!tensor)
         return lac_fail(LAC_STATUS_BAD_FILE, "%s: weight '%s': its tensor ':%s' is missing", r->path, r->shown.text, part_name);
     if (!expected)
@@ -145,7 +155,6 @@ static lac_status take_part(const lac_reading *r, lac_part part, bool expected, 
     if (tensor->type != type || tensor->rank != 1)
         return lac_fail(LAC_STATUS_BAD_FILE, "%s: weight '%s': its tensor ':%s' is %s of rank %d, not %s of rank 1", r->path,
                         r->shown.text, part_name, tensor->type->name, (int)tensor->rank, type->name);
-    bool at_most = weight->info.encoding == LAC_INDEX_ENCODING_COLUMNS && (part == LAC_PART_VALUES || part == LAC_PART_COLUMNS);
     if (at_most ? tensor->bytes > full : tensor->bytes != full)
         return lac_fail(LAC_STATUS_BAD_FILE, "%s: weight '%s': its tensor ':%s' has %" PRIu64 " bytes, not %s%" PRIu64, r->path,
                         r->shown.text, part_name, tensor->bytes, at_most ? "at most " : "", full);
