@@ -198,6 +198,8 @@ static void refuses_bad_records(void **state)
          LAC_STATUS_BAD_FILE,
          {"'w'", "':scales' has no place"}},
         {WEIGHT(SOUND ",\\\"n_out\\\":5") VALUES INDEX "}", 18, LAC_STATUS_BAD_FILE, {"'w'", "n_out is 5"}},
+        {WEIGHT(SOUND ",\\\"n_out\\\":0") VALUES INDEX "}", 18, LAC_STATUS_BAD_FILE, {"'w'", "n_out is 0"}},
+        {WEIGHT(SOUND ",\\\"k_in\\\":0") VALUES INDEX "}", 18, LAC_STATUS_BAD_FILE, {"'w'", "k_in is 0"}},
         {WEIGHT(SOUND) VALUES INDEX ",\"w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[18,19]}}",
          19,
          LAC_STATUS_BAD_FILE,

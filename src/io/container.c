@@ -107,6 +107,13 @@ static lac_status read_fields(const lac_reading *r, json_t *entry, lac_weight_in
     if (status == LAC_STATUS_OK) status = read_dimension(r, entry, "n_out", info->n, &info->n_out);
     if (status == LAC_STATUS_OK) status = read_dimension(r, entry, "k_in", info->k, &info->k_in);
     if (status != LAC_STATUS_OK) return status;
+    /* lac_weight_info takes a 0 for "as n"; a file that says 0 is wrong. */
+    if (info->n_out < info->n)
+        return lac_fail(LAC_STATUS_BAD_FILE, "%s: %s: n_out is %" PRId64 ", but must be at least n, %" PRId64, r->path, where,
+                        info->n_out, info->n);
+    if (info->k_in < info->k)
+        return lac_fail(LAC_STATUS_BAD_FILE, "%s: %s: k_in is %" PRId64 ", but must be at least k, %" PRId64, r->path, where,
+                        info->k_in, info->k);
 
     status = lac_pattern_parse(pattern, &info->pattern);
     if (status != LAC_STATUS_OK) return lac_fail_in(LAC_STATUS_BAD_FILE, "%s: %s", r->path, where);
