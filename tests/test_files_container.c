@@ -140,6 +140,11 @@ static void refuses_bad_records(void **state)
          0,
          LAC_STATUS_BAD_FILE,
          {"'w'", "5"}},
+        {WEIGHT("\\\"pattern\\\":\\\"2:4\\\\u001b[2J\\\",\\\"n\\\":2,\\\"k\\\":4,\\\"dtype\\\":\\\"F32\\\",\\\"encoding\\\":"
+                "\\\"packed\\\"") "}",
+         0,
+         LAC_STATUS_BAD_FILE,
+         {"'w'", "'2:4?[2J'"}},
         {WEIGHT("\\\"pattern\\\":\\\"2:4\\\",\\\"n\\\":-2,\\\"k\\\":4,\\\"dtype\\\":\\\"F32\\\",\\\"encoding\\\":"
                 "\\\"packed\\\"") "}",
          0,

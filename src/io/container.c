@@ -115,7 +115,7 @@ static lac_status read_fields(const lac_reading *r, json_t *entry, lac_weight_in
         return lac_fail(LAC_STATUS_BAD_FILE, "%s: %s: k_in is %" PRId64 ", but must be at least k, %" PRId64, r->path, where,
                         info->k_in, info->k);
 
-    status = lac_pattern_parse(pattern, &info->pattern);
+    status = lac_pattern_parse(lac_text_shorten(pattern, &text), &info->pattern); /* which repeats it in its message */
     if (status != LAC_STATUS_OK) return lac_fail_in(LAC_STATUS_BAD_FILE, "%s: %s", r->path, where);
     const lac_type *type = lac_type_find(dtype);
     bool stores = type && (type->dtype == LAC_DTYPE_F32 || type->dtype == LAC_DTYPE_F16 || type->dtype == LAC_DTYPE_BF16);
