@@ -364,6 +364,18 @@ static void huge_and_empty(void **state)
         lac_weight_free(weight);
         lac_mask_free(mask);
     }
+    /* A few bytes make a weight of any width: reading them takes no more than they are. */
+    static const char *const texts[] = {"2:4", "100%", "bw2x5:100%"};
+    static const uint32_t none[1] = {0};
+    for (int i = 0; i < 3; i++) {
+        lac_weight *weight = NULL;
+        lac_weight_info info = {
+            .size = sizeof info, .pattern = pattern_of(texts[i]), .n = i > 0, .k = LAC_MAX_DIMENSION, .dtype = LAC_DTYPE_F32};
+        lac_span parts[LAC_PART_COUNT] = {{0}};
+        if (i > 0) parts[LAC_PART_COUNTS] = (lac_span){none, sizeof none};
+        assert_ok(lac_weight_from_parts(&info, parts, &weight));
+        lac_weight_free(weight);
+    }
     test_allocator_limit(0);
 }
 

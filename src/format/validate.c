@@ -111,11 +111,14 @@ static lac_status check_positions(const lac_weight *w, int64_t group)
 }
 
 /* A kept last unit that reaches past k holds +0.0 there. Only the last slot of a row group can be that unit. */
-static lac_status check_padding(const lac_weight *w, int64_t group, uint32_t *units)
+static lac_status check_padding(const lac_weight *w, int64_t group, uint32_t *units /* N:M: room for a row group's */)
 {
     const lac_geometry *g = &w->geometry;
-    int64_t inputs = lac_geometry_inputs(g, g->units - 1), count = lac_weight_units(w, group, units);
-    if (!count || units[count - 1] != g->units - 1) return LAC_STATUS_OK;
+    const uint32_t *columns = w->part[LAC_PART_COLUMNS].data;
+    int64_t inputs = lac_geometry_inputs(g, g->units - 1), count = lac_weight_slots(w, group);
+    if (!g->is_free) lac_weight_units(w, group, units);
+    if (!count || (g->is_free ? columns[w->first_slot[group] + count - 1] : units[count - 1]) != g->units - 1)
+        return LAC_STATUS_OK;
     int64_t rows = lac_geometry_rows(g, group);
     size_t size = lac_dtype_size(w->dtype);
     int64_t start = lac_weight_first_value(w, group) + ((count - 1) * g->unit_k + inputs) * rows;
@@ -205,11 +208,13 @@ static lac_status check_contents(lac_weight *w)
     lac_status status = g->is_free ? fill_first_slot(w) : LAC_STATUS_OK;
     if (!status) status = check_permutation(w, LAC_PART_ROW_PERM, g->n, w->n_out);
     if (!status) status = check_permutation(w, LAC_PART_COL_PERM, g->k, w->k_in);
-    if (status || !g->units) return status; /* no inputs: row groups without a byte, and maybe very many */
-    uint32_t *units = lac_allocate((uint64_t)g->selected * 4);
-    if (!units) return lac_fail_memory("check of a weight", (uint64_t)g->selected * 4);
+    if (status || !g->units || !g->row_groups) return status; /* no inputs: row groups without a byte, and maybe very many */
     bool has_index = w->part[LAC_PART_INDEX].data != NULL, has_positions = w->part[LAC_PART_POSITIONS].data != NULL;
     bool padded = g->k % g->unit_k != 0;
+    /* No more than the weight's own bytes call for: what a free pattern allows may be far more than it keeps. */
+    uint64_t room = padded && !g->is_free ? (uint64_t)g->selected * 4 : 0;
+    uint32_t *units = lac_allocate(room);
+    if (!units) return lac_fail_memory("check of a weight", room);
     for (int64_t group = 0; group < g->row_groups && !status && (g->is_free || has_index || has_positions || padded); group++) {
         if (g->is_free) status = check_columns(w, group);
         if (!status && has_index) status = lac_index_validate(g, w->encoding, group, lac_weight_group_index(w, group));
