@@ -61,6 +61,25 @@ static void free_setting(setting *s)
     lac_device_close(s->device);
 }
 
+/* Y may overflow where the oracle's double does not: that is no error, and no share of an infinite bound. */
+static void an_overflow_is_no_error(void **state)
+{
+    (void)state;
+    setting s;
+    make_setting(&s);
+    float alpha = 3e38f;
+    cli_product product = {0};
+    s.args.alpha = &alpha;
+    assert_int_equal(lac_plan_execute(s.plan, &s.args), LAC_STATUS_OK);
+    int overflows = 0;
+    for (int i = 0; i < M * N; i++) overflows += isinf(cli_matrix_get(&s.y, i)) != 0;
+    assert_true(overflows > 0);
+    assert_int_equal(cli_product_compare(s.plan, &s.args, &s.y, &product), LAC_STATUS_OK);
+    assert_true(product.ok);
+    assert_true(isfinite(product.max_error) && product.share <= 1);
+    free_setting(&s);
+}
+
 static void a_wrong_product_is_found(void **state)
 {
     (void)state;
@@ -188,8 +207,11 @@ static void the_library_rounds_alike(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wrong_product_is_found), cmocka_unit_test(the_product_of_another_weight_is_found),
-        cmocka_unit_test(a_wrong_value_is_found),   cmocka_unit_test(every_half_survives),
+        cmocka_unit_test(a_wrong_product_is_found),
+        cmocka_unit_test(an_overflow_is_no_error),
+        cmocka_unit_test(the_product_of_another_weight_is_found),
+        cmocka_unit_test(a_wrong_value_is_found),
+        cmocka_unit_test(every_half_survives),
         cmocka_unit_test(the_library_rounds_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
