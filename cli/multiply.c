@@ -2,6 +2,7 @@
  * checked against the oracle. */
 #include "cli.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -395,6 +396,12 @@ static int run(const void *given)
     const multiply_settings *s = p.settings;
     if (!isnan(s->beta) && !s->residual) {
         cli_error(NULL, NULL, "--beta %g needs --residual FILE", s->beta);
+        return CLI_EXIT_USAGE;
+    }
+    if (fabs(s->alpha) > FLT_MAX || fabs(s->beta) > FLT_MAX) { /* false for the NaN of a beta that was not given */
+        int is_alpha = fabs(s->alpha) > FLT_MAX;
+        cli_error(NULL, NULL, "--%s %g is too large: it is multiplied as f32", is_alpha ? "alpha" : "beta",
+                  is_alpha ? s->alpha : s->beta);
         return CLI_EXIT_USAGE;
     }
     if (!cli_ends_with(s->out, ".npy") && !cli_ends_with(s->out, ".safetensors")) {

@@ -65,6 +65,8 @@ class Usage(Case):
             (["prune", "a", "b", "-p", "2:4", "--dense", "--dtype", "f16"], ["--dense", "--dtype"]),
             (["multiply", "a", "b", "c.npy", "--alpha", "inf"], ["--alpha 'inf'", "finite"]),
             (["multiply", "a", "b", "c.npy", "--beta", "2"], ["--beta 2", "--residual"]),
+            (["multiply", "a", "b", "c.npy", "--alpha", "-1e39"], ["--alpha -1e+39", "too large"]),
+            (["multiply", "a", "b", "c.npy", "--beta", "1e39", "--residual", "c"], ["--beta 1e+39", "too large"]),
             (["multiply", "a", "b", "c.txt"], ["c.txt", ".npy"]),
             (["multiply", "a", "b", "c.npy", "--repeat", "0"], ["--repeat '0'"]),
             (["help", "--completion", "tcsh"], ["--completion 'tcsh'", "bash, zsh, fish"]),
