@@ -9,9 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { PROGRESS_BAR = 30, MAX_PROGRESS_LINE = 100 }; /* columns */
 
 static const char *command_name = NULL;
 
@@ -197,6 +200,19 @@ void cli_progress_start(cli_progress *progress, int when)
     progress->started = cli_seconds();
 }
 
+/* How much of `text` print_harmless can print in `room` columns; no character is cut in two. */
+static size_t fitting_bytes(const char *text, int room)
+{
+    size_t count = 0;
+    for (; text[count]; count++) {
+        unsigned char c = (unsigned char)text[count];
+        room -= c < 0x20 || c == 0x7f ? 4 : 1;
+        if (room < 0) break;
+    }
+    while (count && ((unsigned char)text[count] & 0xc0) == 0x80) count--;
+    return count;
+}
+
 void cli_progress_show(cli_progress *progress, uint64_t done, uint64_t total, const char *what)
 {
     if (!progress->enabled || total == 0) return;
@@ -208,13 +224,19 @@ void cli_progress_show(cli_progress *progress, uint64_t done, uint64_t total, co
     if (!worth || (progress->drawn && now - progress->last < 0.1 && done < total)) return;
     progress->drawn = 1;
     progress->last = now;
-    char bar[31];
-    int filled = (int)(share * 30);
-    for (int i = 0; i < 30; i++) bar[i] = i < filled ? '#' : '.';
-    bar[30] = 0;
-    fprintf(stderr, "\r\033[K[%s] %3.0f%%  %d:%02d left  ", bar, 100 * share, (int)left / 60, (int)left % 60);
+    /* A line that is longer than the terminal is wide would stay there: the name is cut first, then the bar goes. */
+    struct winsize size;
+    int width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : MAX_PROGRESS_LINE + 1;
+    char line[MAX_PROGRESS_LINE + 1] = "[";
+    int filled = (int)(share * PROGRESS_BAR), seconds = left < 3599999 ? (int)left : 3599999;
+    for (int i = 0; i < PROGRESS_BAR; i++) line[1 + i] = i < filled ? '#' : '.';
+    snprintf(line + 1 + PROGRESS_BAR, sizeof line - 1 - PROGRESS_BAR, "] %3.0f%%  %d:%02d left  ", 100 * share, seconds / 60,
+             seconds % 60);
+    const char *shown = (int)strlen(line) < width ? line : line + PROGRESS_BAR + 3;
+    int room = width - 1 - (int)strlen(shown);
+    fprintf(stderr, "\r\033[K%.*s", width - 1, shown);
     char name[41];
-    snprintf(name, sizeof name, "%s", what);
+    snprintf(name, sizeof name, "%.*s", (int)fitting_bytes(what, room < 40 ? room : 40), what);
     print_harmless(stderr, name);
     fflush(stderr);
 }

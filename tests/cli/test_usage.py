@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+import termios
 import unittest
 
 from support import COMMANDS, LACUNA, Case, gaussian, write_npy, write_safetensors
@@ -230,8 +231,9 @@ class Info(Case):
 
 
 class Terminal(Case):
-    def run_on_terminal(self, *arguments, environment=None):
+    def run_on_terminal(self, *arguments, environment=None, columns=80):
         leader, follower = pty.openpty()
+        termios.tcsetwinsize(follower, (24, columns))
         environment = dict(os.environ, TERM="xterm", **(environment or {}))
         if "NO_COLOR" in environment and not environment["NO_COLOR"]:
             del environment["NO_COLOR"]
@@ -266,6 +268,16 @@ class Terminal(Case):
         self.assertEqual(error, "")
         # It takes far less than two seconds, so a terminal sees no bar either.
         self.assertNotIn("left", self.run_on_terminal("prune", "model.safetensors", "o4", "-p", "2:4"))
+
+    def test_progress_stays_on_its_line(self):
+        names = ["model.layers.%d.self_attn.q_proj.weight" % i for i in range(4)] + ["\x1b" * 50, "\u00e9" * 60]
+        write_safetensors(self.path("m.safetensors"), {name: ("F32", [4, 8], [1.0] * 32) for name in names})
+        for width in (80, 50, 30, 10, 1):
+            text = self.run_on_terminal("prune", "m.safetensors", "o", "-p", "2:4", "-f", "--progress", "always", columns=width)
+            drawn = text[: text.rindex("\r\x1b[K")].split("\r\x1b[K")[1:]
+            self.assertTrue(drawn)
+            for line in drawn:
+                self.assertLess(len(line), width, line)
 
     def test_columns_are_aligned(self):
         self.make_checkpoint()
