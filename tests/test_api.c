@@ -256,6 +256,8 @@ static void options_can_grow(void **state)
         assert_ok(g->call(the, &p));
         p.size = 0;
         assert_fails(g->call(the, &p), LAC_STATUS_INVALID_ARGUMENT, "size is 0");
+        p.size = SIZE_MAX - 7; /* not initialised */
+        assert_fails(g->call(the, &p), LAC_STATUS_INVALID_ARGUMENT, "size is 184467440737095516");
     }
 }
 
@@ -323,6 +325,8 @@ static void results_can_grow(void **state)
         assert_ok(g->call(the, &full));
         assert_ok(g->call(the, &old));
         assert_ok(g->call(the, &newer));
+        place wild = {.size = (size_t)0xeeeeeeeeeeeeeeee};
+        assert_fails(g->call(the, &wild), LAC_STATUS_INVALID_ARGUMENT, "size is 17216961135462248174");
         assert_true(full.size == g->known && old.size == g->second && newer.size == g->known + 40);
         size_t head = sizeof(size_t);
         assert_memory_equal(old.bytes + head, full.bytes + head, g->second - head);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { MESSAGE_SIZE = 1024 };
+enum { LARGEST_STRUCT = 1 << 16 }; /* bytes, far more than any of ours: a larger size is one that nobody has set */
 
 static _Thread_local char last_error[MESSAGE_SIZE];
 
@@ -113,7 +114,7 @@ lac_status lac_read_struct(const char *name, const void *from, void *to, size_t 
     if (!from) return LAC_STATUS_OK;
     size_t size;
     memcpy(&size, from, sizeof size);
-    if (size < sizeof size)
+    if (size < sizeof size || size > LARGEST_STRUCT)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "%s->size is %zu; set it to sizeof(*%s)", name, size, name);
     for (size_t i = known; i < size; ++i)
         if (((const unsigned char *)from)[i])
@@ -129,7 +130,7 @@ lac_status lac_write_struct(const char *name, void *to, const void *from, size_t
     if (!to) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "%s is NULL", name);
     size_t size;
     memcpy(&size, to, sizeof size);
-    if (size < sizeof size)
+    if (size < sizeof size || size > LARGEST_STRUCT)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "%s->size is %zu; set it to sizeof(*%s)", name, size, name);
     if (size > known) memset((char *)to + known, 0, size - known);
     memcpy(to, from, size < known ? size : known);
