@@ -371,11 +371,21 @@ static int read_lists(bench_work *work)
 static int check_settings(const bench_settings *s)
 {
     const char *wrong = NULL;
-    if (s->min_time <= 0 || s->min_time > 3600) wrong = "--min-time must lie between 0 and 3600 seconds";
+    char text[96];
+    if (s->min_time <= 0 || s->min_time > 3600) {
+        snprintf(text, sizeof text, "--min-time is %g; it must lie between 0 and 3600 seconds", s->min_time);
+        wrong = text;
+    }
     if (s->resume && (!s->csv || !strcmp(s->csv, "-"))) wrong = "--resume needs the file of --csv";
     if (s->resume && s->from.count) wrong = "--from runs nothing, so there is nothing to resume";
-    if (s->max_seconds < 0) wrong = "--max-seconds must not be negative";
-    if (s->tolerance < 0 || s->tolerance >= 1) wrong = "--tolerance must lie between 0 and 1";
+    if (s->max_seconds < 0) {
+        snprintf(text, sizeof text, "--max-seconds is %g; it must not be negative", s->max_seconds);
+        wrong = text;
+    }
+    if (s->tolerance < 0 || s->tolerance >= 1) {
+        snprintf(text, sizeof text, "--tolerance is %g; it must be at least 0 and below 1", s->tolerance);
+        wrong = text;
+    }
     if (s->from.count && (s->shapes.count || s->shape_file)) wrong = "--from runs nothing, so it takes no shapes";
     if (s->accuracy && !s->report) wrong = "--accuracy draws in the report, so it needs --report";
     if (s->from.count && !s->report && !s->compare && !s->csv) wrong = "--from needs --report, --compare or --csv";
