@@ -4,6 +4,7 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -467,6 +468,22 @@ static int read_results(bench_work *work)
     return CLI_EXIT_OK;
 }
 
+/* Before anything is timed, too: whether the report can be written. Nothing is made yet, since there may be no results. */
+static int check_report(const char *path)
+{
+    struct stat found;
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX] = ".";
+    if (slash) snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    const char *wrong = NULL;
+    if (stat(path, &found) == 0 ? access(path, W_OK) : errno != ENOENT || access(folder, W_OK | X_OK))
+        wrong = strerror(errno);
+    else if (stat(path, &found) == 0 && S_ISDIR(found.st_mode))
+        wrong = "is a folder; name a file";
+    if (wrong) cli_error(path, NULL, "--report: %s", wrong);
+    return wrong ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
+}
+
 /* Before anything is timed, like the table of losses, and before --csv replaces the file, should it be the same. */
 static int read_stored(bench_work *work)
 {
@@ -591,6 +608,7 @@ static int run(const void *given)
     bench_work work = {.settings = settings, .table = 1};
     status = read_accuracy(&work);
     if (!status) status = read_stored(&work);
+    if (!status && settings->report) status = check_report(settings->report);
     if (!status) status = open_csv(&work);
     if (!status) {
         status = settings->from.count ? read_results(&work) : run_benchmark(&work);

@@ -444,6 +444,10 @@ class Bench(Case):
                 writer.writerow(dict(rows[0], **{column: value}))
             self.assertIn("bad.csv:2: column '%s' " % column, self.run_lacuna("bench", "--from", "bad.csv", "--report", "x.html", status=2)[1])
         self.assertIn("nowhere", self.run_lacuna("bench", "--from", "bare.csv", "--report", "nowhere/x.html", status=3)[1])
+        for path in ("nowhere/x.html", "."):  # said before anything is timed
+            output, error = self.bench("8,64,64", "-p", "2:4", "--report", path, status=3)
+            self.assertIn(path + ": --report:", error)
+            self.assertEqual(output, "")
 
     def test_report_of_speed_against_loss(self):
         self.bench("16,64,64", "-p", "2:4,1:4,vw32:8:32", "--csv", "out.csv", "--baseline", "auto")
