@@ -1,6 +1,7 @@
 /* budget.c - `lacuna prune --budget`: each layer's pattern by what it loses and how long it is predicted to take. Called by prune.c. */
 #include "prune.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,9 +136,11 @@ int budget_write(const pruner *p)
 {
     if (!p->settings->table) return CLI_EXIT_OK;
     json_t *document = budget_json(p);
+    errno = 0; /* jansson says only that it failed */
     int failed = !document || json_dump_file(document, p->settings->table, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0;
+    int reason = errno;
     json_decref(document);
-    if (failed) cli_error(p->settings->table, NULL, "cannot write the table");
+    if (failed) cli_error(p->settings->table, NULL, "cannot write the table: %s", strerror(reason ? reason : ENOMEM));
     return failed ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
 }
 

@@ -173,6 +173,8 @@ class Prune(Case):
         values = gaussian(64, 128, 11)
         write_safetensors(self.path("m.safetensors"), {"l%d.weight" % i: ("F32", [64, 128], [v * (i + 1) for v in values]) for i in range(4)})
         command = ["prune", "m.safetensors", "o.safetensors", "--patterns", "2:4,1:4,vw16:8:32"]
+        error = self.run_lacuna(*command, "--budget", "density=0.55", "--table", "nowhere/t.json", status=3)[1]
+        self.assertIn("nowhere/t.json: cannot write the table: No such file or directory", error)
         document = self.run_json(*command, "--budget", "density=0.55", "--table", "t.json", "--target", "cuda:h200", "--batch", "16")
         with open(self.path("t.json")) as file:
             table = json.load(file)
