@@ -1,4 +1,4 @@
-/* test_prune_scales.c - pruning at the edges of numbers: masks in both directions of tiny weights, corrected weights that their dtype cannot hold, moments and samples that
+/* test_prune_scales.c - pruning at the edges of numbers: masks in both directions of tiny weights, orders of columns of weights of any size, corrected weights that their dtype cannot hold, moments and samples that
  * overflow, blocks whose width does not divide 64 by gradients. */
 #include <math.h>
 #include <stdlib.h>
@@ -84,6 +84,44 @@ static void test_corrected_weights_fit(void **state)
     lac_mask_free(mask);
 }
 
+/* Neither the size of the weights nor the dtype that holds them changes which order of columns is found. */
+static void test_columns_of_any_scale(void **state)
+{
+    enum { N = 24, K = 96 };
+    static const char *const texts[] = {"2:4", "vw4:2:4", "8:2:8"};
+    static const int exponents[] = {-120, -80, 0, 50, 120};
+    static float narrow[N * K], scaled[N * K];
+    static double wide[N * K];
+    test_random random = test_random_make("columns of any scale", 0);
+    (void)state;
+    for (int i = 0; i < N * K; i++) narrow[i] = (float)test_random_gaussian(&random);
+    for (size_t p = 0; p < sizeof texts / sizeof *texts; p++)
+        for (lac_score score = LAC_SCORE_L1; score <= LAC_SCORE_L2; score++) {
+            lac_prune_options options = {.size = sizeof options, .score = score, .permute = LAC_PERMUTE_COLUMNS};
+            lac_matrix dense = {.data = narrow, .dtype = LAC_DTYPE_F32, .rows = N, .cols = K};
+            lac_pattern pattern;
+            lac_mask *plain = NULL;
+            assert_ok(lac_pattern_parse(texts[p], &pattern));
+            assert_ok(lac_prune(&dense, &pattern, &options, &plain));
+            for (size_t e = 0; e < 2 * sizeof exponents / sizeof *exponents; e++) {
+                for (int i = 0; i < N * K; i++) {
+                    scaled[i] = ldexpf(narrow[i], exponents[e / 2]);
+                    wide[i] = ldexp(narrow[i], 5 * exponents[e / 2]);
+                }
+                lac_mask *mask = NULL;
+                dense.data = e % 2 ? (void *)wide : (void *)scaled;
+                dense.dtype = e % 2 ? LAC_DTYPE_F64 : LAC_DTYPE_F32;
+                assert_ok(lac_prune(&dense, &pattern, &options, &mask));
+                for (int i = 0; i < N * K; i++)
+                    if (lac_mask_get(mask, i / K, i % K) != lac_mask_get(plain, i / K, i % K))
+                        fail_msg("%s of %s weights by 2^%d is another", texts[p], lac_dtype_name(dense.dtype),
+                                 exponents[e / 2] * (e % 2 ? 5 : 1));
+                lac_mask_free(mask);
+            }
+            lac_mask_free(plain);
+        }
+}
+
 static void test_moments(void **state)
 {
     float moments[4] = {1, NAN, 0.5f, 1}, w[4] = {1e-3f, 1, 1, 1}, x[4] = {1e20f, 2e20f, 3e20f, 1e25f};
@@ -134,9 +172,8 @@ static void test_units_across_64(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_transposable_of_any_scale),
-        cmocka_unit_test(test_corrected_weights_fit),
-        cmocka_unit_test(test_moments),
+        cmocka_unit_test(test_transposable_of_any_scale), cmocka_unit_test(test_corrected_weights_fit),
+        cmocka_unit_test(test_columns_of_any_scale),      cmocka_unit_test(test_moments),
         cmocka_unit_test(test_units_across_64),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,13 +117,14 @@ static lac_status restore_mask(const lac_mask *mask, reordered *order, lac_mask 
 }
 
 /* The sum of the scores of what stays. */
-static double worth_of(const lac_matrix *scores, lac_score score, const lac_mask *mask)
+static double worth_of(const lac_source *source, lac_score score, const lac_mask *mask)
 {
+    const lac_matrix *scores = &source->matrix;
     double sum = 0;
     for (int64_t r = 0; r < mask->n; r++)
         for (int64_t c = 0; c < mask->k; c++) {
             if (!lac_mask_test(mask, r, c)) continue;
-            double value = fabs(lac_load_f64(scores->data, scores->dtype, lac_matrix_at(scores, r, c)));
+            double value = fabs(lac_load_f64(scores->data, scores->dtype, lac_matrix_at(scores, r, c)) * source->scale);
             sum += score == LAC_SCORE_L1 ? value : value * value;
         }
     return sum;
@@ -182,7 +183,7 @@ static lac_status loss_of(const lac_prune_job *job, const lac_prune_options *opt
     if (options->method == LAC_METHOD_OBS) return lac_calibration_error(options->calibration, dense, corrected, loss, &total);
     if (options->method == LAC_METHOD_FISHER)
         return lac_fisher_rise(dense, corrected, options->gradients, options->damping, job->threads, loss);
-    *loss = -worth_of(&job->source.matrix, job->score, mask);
+    *loss = -worth_of(&job->source, job->score, mask);
     return LAC_STATUS_OK;
 }
 

@@ -24,6 +24,8 @@ typedef struct column_search {
     int64_t stride, sampled; /* row groups */
     int64_t groups;          /* full ones, which alone take part */
     int m, n;
+    double scale;    /* brings the largest score near 1, so that sums in float neither overflow nor vanish */
+    double *peaks;   /* each thread's: the largest finite score */
     float *score;    /* [k][sampled] */
     uint32_t *perm;  /* [k] */
     uint32_t *order; /* [groups]: neighbours are a pair */
@@ -38,9 +40,9 @@ typedef struct side {
     double base[LAC_MAX_GROUP], kept;
 } side;
 
-static void read_scores(void *state, int thread, int64_t index)
+/* The scores of a row group's columns, [k], in the thread's block. */
+static const double *add_up(const column_search *s, int thread, int64_t index)
 {
-    const column_search *s = state;
     const lac_geometry *g = &s->job->geometry;
     uint8_t *scratch = s->block + (uint64_t)thread * s->thread_bytes;
     double *sums = (double *)scratch; /* [k], then the rows */
@@ -52,11 +54,35 @@ static void read_scores(void *state, int thread, int64_t index)
         lac_source_read(&s->job->source, s->row_perm, first + done, count, 0, g->k, sums + (g->k + 7) / 8 * 8, row);
         for (int64_t i = 0; i < count; i++) lac_source_add_scores(&s->job->source, s->job->score, row[i], g->k, sums);
     }
-    /* Doubles come scaled so that the largest is near 2^400: back to where a float can tell them apart. */
-    double shrink = !s->job->source.wide ? 1 : s->job->score == LAC_SCORE_L1 ? 0x1p-400 : 0x1p-800;
-    for (int64_t c = 0; c < g->k; c++) {
-        double sum = sums[c] * shrink;
-        s->score[c * s->sampled + index] = isfinite(sum) && sum < 1e30 ? (float)sum : 1e30f;
+    return sums;
+}
+
+static void find_peak(void *state, int thread, int64_t index)
+{
+    const column_search *s = state;
+    const double *sums = add_up(s, thread, index);
+    for (int64_t c = 0; c < s->job->geometry.k; c++)
+        if (isfinite(sums[c]) && sums[c] > s->peaks[thread]) s->peaks[thread] = sums[c];
+}
+
+static double find_scale(column_search *s, int threads)
+{
+    double peak = 0;
+    for (int t = 0; t < threads; t++) s->peaks[t] = 0;
+    lac_parallel_for_each(s->sampled, threads, find_peak, s);
+    for (int t = 0; t < threads; t++) peak = fmax(peak, s->peaks[t]);
+    if (peak == 0) return 1.0;
+    int exponent = -ilogb(peak);
+    return ldexp(1.0, exponent > 1023 ? 1023 : exponent);
+}
+
+static void read_scores(void *state, int thread, int64_t index)
+{
+    const column_search *s = state;
+    const double *sums = add_up(s, thread, index);
+    for (int64_t c = 0; c < s->job->geometry.k; c++) {
+        double sum = sums[c] * s->scale;
+        s->score[c * s->sampled + index] = isfinite(sum) ? (float)sum : 1e30f; /* outranks any finite score */
     }
 }
 
@@ -169,16 +195,19 @@ lac_status lac_permute_columns(const lac_prune_job *job, const uint32_t *row_per
     s.score = lac_allocate(scores);
     s.order = lac_allocate(order);
     s.block = lac_allocate(s.thread_bytes * (uint64_t)threads);
+    s.peaks = lac_allocate((uint64_t)threads * sizeof *s.peaks);
     lac_status status = LAC_STATUS_OK;
-    if (!s.score || !s.order || !s.block)
+    if (!s.score || !s.order || !s.block || !s.peaks)
         status = lac_fail_memory("the search for an order of columns", scores + order + s.thread_bytes * (uint64_t)threads);
     if (status == LAC_STATUS_OK) {
         for (int64_t i = 0; i < s.groups; i++) s.order[i] = (uint32_t)i;
+        s.scale = find_scale(&s, threads);
         lac_parallel_for_each(s.sampled, threads, read_scores, &s);
         search(&s, rounds, threads);
     }
     lac_release(s.score);
     lac_release(s.order);
     lac_release(s.block);
+    lac_release(s.peaks);
     return status;
 }
