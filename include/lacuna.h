@@ -237,7 +237,8 @@ typedef struct lac_prune_options {
     const lac_calibration *calibration; /* WANDA and OBS need one */
     double damping;                     /* OBS, FISHER: added to the diagonal of the moments, as a share of its mean; 0: 0.01 */
     uint32_t permute;                   /* LAC_PERMUTE_*, or 0: what the mask may reorder to keep more                */
-    int32_t permute_rounds;             /* of the search over columns; 0: 100. More never keeps less                  */
+    int32_t permute_rounds;             /* of the search over columns; 0: 100. More may keep less where it goes by an estimate:
+                             V:N:M, OBS, FISHER, over 2048 row groups                                                 */
     const lac_gradients *gradients;     /* FISHER needs them                                                          */
     int32_t transposable;               /* 1, for N:M with MAGNITUDE and WANDA: N of M along columns too, for training; n and k
                              multiples of M. The best choice of all that do                                           */
