@@ -286,14 +286,11 @@ static lac_status reserve(lac_fisher *f)
 
 static lac_status write_weights(const lac_fisher *f, const lac_matrix *to)
 {
-    double most = lac_dtype_max(to->dtype);
-    for (int64_t i = 0; i < f->n * f->k; i++)
-        if (!(fabs((double)f->w[i]) <= most))
-            return lac_fail(LAC_STATUS_VALUE_OUT_OF_RANGE, "corrected: W[%lld][%lld] became %g, which %s cannot hold",
-                            (long long)(i / f->k), (long long)(i % f->k), (double)f->w[i], lac_dtype_name(to->dtype));
-    for (int64_t r = 0; r < f->n; r++)
+    lac_matrix made = {.data = f->w, .dtype = LAC_DTYPE_F32, .rows = f->n, .cols = f->k, .ld = f->k};
+    lac_status status = lac_prune_check_range(&made, NULL, to->dtype);
+    for (int64_t r = 0; r < f->n && status == LAC_STATUS_OK; r++)
         for (int64_t c = 0; c < f->k; c++) lac_store_f64(to->data, to->dtype, lac_matrix_at(to, r, c), f->w[r * f->k + c]);
-    return LAC_STATUS_OK;
+    return status;
 }
 
 lac_status lac_prune_fisher(const lac_prune_job *job, const lac_gradients *gradients, double damping,

@@ -310,16 +310,6 @@ static lac_status read_weights(const lac_matrix *dense, float *w)
     return LAC_STATUS_OK;
 }
 
-static lac_status check_range(const lac_obs *obs, lac_dtype dtype)
-{
-    double most = lac_dtype_max(dtype);
-    for (int64_t i = 0; i < obs->n * obs->k; i++)
-        if (!(fabs((double)obs->w[i]) <= most))
-            return lac_fail(LAC_STATUS_VALUE_OUT_OF_RANGE, "corrected: W[%lld][%lld] became %g, which %s cannot hold",
-                            (long long)(i / obs->k), (long long)(i % obs->k), (double)obs->w[i], lac_dtype_name(dtype));
-    return LAC_STATUS_OK;
-}
-
 /* The blocks of memory that a layer takes, allocated together so that one failure frees all. */
 typedef struct obs_memory {
     float *w, *u, *scores, *changes, *scratch;
@@ -405,7 +395,8 @@ lac_status lac_prune_obs(const lac_prune_job *job, const lac_prune_options *opti
     if (status == LAC_STATUS_OK)
         status = obs.geometry.is_free ? sweep_best(&obs, gpu, memory.changes, &memory.best) : sweep(&obs, gpu, memory.changes);
     lac_obs_device_close(gpu);
-    if (status == LAC_STATUS_OK) status = check_range(&obs, corrected->dtype);
+    lac_matrix made = {.data = memory.w, .dtype = LAC_DTYPE_F32, .rows = obs.n, .cols = obs.k, .ld = obs.k};
+    if (status == LAC_STATUS_OK) status = lac_prune_check_range(&made, NULL, corrected->dtype);
     if (status == LAC_STATUS_OK)
         for (int64_t r = 0; r < obs.n; r++)
             for (int64_t c = 0; c < obs.k; c++)

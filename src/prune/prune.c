@@ -200,12 +200,12 @@ static void copy_kept(const lac_matrix *from, const lac_mask *mask, const lac_ma
 lac_status lac_prune_check_range(const lac_matrix *from, const lac_mask *mask, lac_dtype dtype)
 {
     double most = lac_dtype_max(dtype);
-    for (int64_t r = 0; r < from->rows && from->dtype != dtype; r++)
+    for (int64_t r = 0; r < from->rows && (!mask || from->dtype != dtype); r++)
         for (int64_t c = 0; c < from->cols; c++) {
             double value = lac_load_f64(from->data, from->dtype, lac_matrix_at(from, r, c));
-            if (isfinite(value) && fabs(value) > most && lac_mask_test(mask, r, c))
-                return lac_fail(LAC_STATUS_VALUE_OUT_OF_RANGE, "corrected: W[%lld][%lld] is %g, which %s cannot hold",
-                                (long long)r, (long long)c, value, lac_dtype_name(dtype));
+            if (fabs(value) <= most || (mask && (!isfinite(value) || !lac_mask_test(mask, r, c)))) continue;
+            return lac_fail(LAC_STATUS_VALUE_OUT_OF_RANGE, "corrected: W[%lld][%lld] %s %g, which %s cannot hold", (long long)r,
+                            (long long)c, mask ? "is" : "became", value, lac_dtype_name(dtype));
         }
     return LAC_STATUS_OK;
 }

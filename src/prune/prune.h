@@ -75,7 +75,8 @@ lac_status lac_prune_with(const lac_matrix *dense, const lac_pattern *pattern, c
 lac_status lac_prune_and_correct_with(const lac_matrix *dense, const lac_pattern *pattern, const lac_prune_options *options,
                                       const lac_matrix *corrected, const lac_prune_extras *extras, lac_mask **out);
 
-/* VALUE_OUT_OF_RANGE, with its place, where a finite value that stays does not fit `dtype`. */
+/* VALUE_OUT_OF_RANGE, with its place, where a finite value that stays does not fit `dtype`. With mask NULL `from` is what a correction made: everything in it
+ * counts, what is not finite too. */
 lac_status lac_prune_check_range(const lac_matrix *from, const lac_mask *mask, lac_dtype dtype);
 
 /* Every weight times the root of the mean square of its gradient, [n][k]. Free *out. */

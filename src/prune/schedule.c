@@ -89,15 +89,11 @@ static lac_status take_step(const lac_prune_job *job, const lac_prune_options *o
 static lac_status store(const lac_matrix *from, const lac_matrix *to)
 {
     const float *w = from->data;
-    double most = lac_dtype_max(to->dtype);
-    for (int64_t i = 0; i < from->rows * from->cols; i++)
-        if (!(fabs((double)w[i]) <= most))
-            return lac_fail(LAC_STATUS_VALUE_OUT_OF_RANGE, "corrected: W[%lld][%lld] became %g, which %s cannot hold",
-                            (long long)(i / from->cols), (long long)(i % from->cols), (double)w[i], lac_dtype_name(to->dtype));
-    for (int64_t r = 0; r < from->rows; r++)
+    lac_status status = lac_prune_check_range(from, NULL, to->dtype);
+    for (int64_t r = 0; r < from->rows && status == LAC_STATUS_OK; r++)
         for (int64_t c = 0; c < from->cols; c++)
             lac_store_f64(to->data, to->dtype, lac_matrix_at(to, r, c), w[r * from->cols + c]);
-    return LAC_STATUS_OK;
+    return status;
 }
 
 static lac_status correct_steps(const lac_prune_job *job, const lac_prune_options *options, const lac_matrix *corrected,
