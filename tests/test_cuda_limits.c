@@ -96,6 +96,25 @@ static void inputs_up_to_the_last_int(void **state)
     lac_device_close(target);
 }
 
+/* Kernels that number the slots of all windows of a vector: more than an int holds where a row keeps most of nearly 2^31 inputs. Of such a weight there is
+ * nothing but its shape here; applying looks at no more. */
+static void slots_up_to_the_last_int(void **state)
+{
+    (void)state;
+    static const char *const kernels[] = {"cuda_f16_pick", "cuda_f16_window"};
+    lac_device *target;
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; ++i)
+        for (int large = 0; large < 2; ++large) {
+            lac_weight w = {.dtype = LAC_DTYPE_F16, .n_out = 64, .k_in = large ? INT32_MAX - 100 : INT32_MAX / 16};
+            ASSERT_OK(lac_pattern_parse("vw64:15:16", &w.pattern));
+            ASSERT_OK(lac_geometry_make(&w.pattern, w.n_out, w.k_in, &w.geometry));
+            if (takes(kernel_named(kernels[i]), problem_of(target, &w, 1000, LAC_LAYOUT_TOKEN_MAJOR)) == large)
+                fail_msg("%s and %lld inputs", kernels[i], (long long)w.k_in);
+        }
+    lac_device_close(target);
+}
+
 /* The same of the tokens of fp32. */
 static void tokens_of_fp32_up_to_the_last_int(void **state)
 {
@@ -181,8 +200,9 @@ static void inputs_far_apart(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_up_to_the_last_int), cmocka_unit_test(no_inputs),
-                                       cmocka_unit_test(inputs_up_to_the_last_int),
-                                       cmocka_unit_test(tokens_of_fp32_up_to_the_last_int), cmocka_unit_test(inputs_far_apart)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_up_to_the_last_int),         cmocka_unit_test(no_inputs),
+        cmocka_unit_test(inputs_up_to_the_last_int),         cmocka_unit_test(slots_up_to_the_last_int),
+        cmocka_unit_test(tokens_of_fp32_up_to_the_last_int), cmocka_unit_test(inputs_far_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

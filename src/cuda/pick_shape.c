@@ -240,6 +240,7 @@ static bool complete(const lac_problem *problem, lac_pick_shape *s)
     s->token_tiles = lac_ceil_divide(problem->m, s->tokens);
     s->output_tiles = lac_ceil_divide(s->vectors, lac_pick_tile_vectors(s));
     if (!lac_turn_fits(problem) || !lac_tiles_fit_int(s->token_tiles, s->tokens) ||
+        !lac_tiles_fit_int(s->windows, 2 * s->steps * LAC_PICK_SLOTS) || /* slots of a pair, which pick_tile.c numbers */
         s->token_tiles * s->output_tiles >= INT32_MAX / MOST_PARTS)
         return false;
     return share_out(s, lac_cuda_target_of(problem->device)->shared_per_block);

@@ -92,6 +92,7 @@ static bool complete(const lac_problem *problem, lac_slide_shape *s)
         lac_ceil_divide(inputs_of(problem->weight), LAC_SLIDE_SLOTS) + (2 * (s->chunks / s->horizon) + 4 * s->parts) * s->batch;
     s->most_steps = s->output_tiles * LAC_SLIDE_WARPS * steps;
     return lac_turn_fits(problem) && lac_tiles_fit_int(s->token_tiles, s->tokens) &&
+           lac_tiles_fit_int(steps, LAC_SLIDE_SLOTS) && /* slots of a vector, which slide_tile.c numbers */
            s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * LAC_SLIDE_WARPS * s->width < INT32_MAX / MOST_PARTS && s->most_steps < INT32_MAX;
 }
