@@ -19,7 +19,7 @@ enum { CU_OUT_OF_MEMORY = 2, CU_LOST = 719 };
 
 static long (*fake_live)(void), (*fake_launches)(void), (*fake_compiled)(void);
 static void (*fake_fail_at)(long number, int result), (*fake_refuse_images)(int count), (*fake_set_capability)(int capability),
-    (*fake_set_device_of_blocks)(int device);
+    (*fake_set_device_of_blocks)(int device), (*fake_fail_attribute)(int attribute, int number);
 static int (*fake_stack_depth)(void);
 
 static int load_fakes(void **state)
@@ -33,6 +33,7 @@ static int load_fakes(void **state)
     fake_find(cuda, "fake_refuse_images", &fake_refuse_images);
     fake_find(cuda, "fake_set_capability", &fake_set_capability);
     fake_find(cuda, "fake_set_device_of_blocks", &fake_set_device_of_blocks);
+    fake_find(cuda, "fake_fail_attribute", &fake_fail_attribute);
     fake_find(cuda, "fake_stack_depth", &fake_stack_depth);
     fake_find(nvrtc, "fake_compiled", &fake_compiled);
     return 0;
@@ -327,6 +328,33 @@ static void every_driver_call_fails_in_turn(void **state)
     lac_weight_free(weight);
 }
 
+/* A GPU that gets lost between looking and opening: the driver does not answer any more. */
+static void attributes_that_nobody_tells(void **state)
+{
+    (void)state;
+    enum { MULTIPROCESSORS = 16, MAJOR = 75 };
+    static const int attributes[] = {MULTIPROCESSORS, MAJOR};
+    lac_weight *weight = make_weight("2:4");
+    for (int i = 0; i < 2; i++) {
+        int opened = 0, refused = 0;
+        for (int number = 1; number < 12; number++) {
+            lac_device *device = NULL;
+            lac_plan *plan = NULL;
+            fake_fail_attribute(attributes[i], number);
+            lac_status status = lac_device_open("cuda:0", &device);
+            if (status) assert_fails(status, LAC_STATUS_DEVICE, "cuda:0");
+            status ? refused++ : opened++;
+            if (!status) assert_ok(lac_plan_create(device, weight, M, NULL, &plan));
+            fake_fail_attribute(0, 0);
+            lac_plan_free(plan);
+            lac_device_close(device);
+            expect_clean();
+        }
+        assert_true(opened > 0 && refused > 0);
+    }
+    lac_weight_free(weight);
+}
+
 static void every_allocation_fails_in_turn(void **state)
 {
     (void)state;
@@ -489,6 +517,7 @@ int main(void)
         cmocka_unit_test(an_empty_x_may_lie_anywhere),
         cmocka_unit_test(wrong_pointers_are_named),
         cmocka_unit_test(device_memory_goes_there_and_back),
+        cmocka_unit_test(attributes_that_nobody_tells),
         cmocka_unit_test(every_driver_call_fails_in_turn),
         cmocka_unit_test(every_allocation_fails_in_turn),
         cmocka_unit_test(an_image_that_the_driver_refuses_is_compiled_again),

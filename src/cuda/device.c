@@ -184,11 +184,14 @@ static lac_status open_device(const lac_device_info *info, void **out)
     if (!status) status = lac_cuda_programs_hold(state->ordinal, &state->programs);
     lac_cu_context popped;
     if (current) driver->cuCtxPopCurrent(&popped);
+    const arch_facts *facts = status ? NULL : find_arch(arch_of(driver, state->device));
+    if (!status && (!facts || info->cores < 1)) /* probe has looked, but a GPU may get lost at any time */
+        status = lac_fail(LAC_STATUS_DEVICE, "name is '%s'; the driver does not tell its %s", info->name,
+                          facts ? "multiprocessors" : "architecture");
     if (status) {
         close_device(state);
         return status;
     }
-    const arch_facts *facts = find_arch(arch_of(driver, state->device)); /* probe has looked */
     fill_target(state, facts, info->cores, (unsigned)attribute_of(driver, state->device, LAC_CU_DEVICE_SHARED_PER_BLOCK));
     double clock = 1e3 * attribute_of(driver, state->device, LAC_CU_DEVICE_CLOCK);
     double memory = 2e3 * attribute_of(driver, state->device, LAC_CU_DEVICE_MEMORY_CLOCK) *

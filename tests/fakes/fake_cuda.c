@@ -17,6 +17,7 @@ static struct {
     long contexts, modules, streams, events, blocks;
     long calls, fail_at, launches;
     int fail_with, bad_images, capability, device_count;
+    int attribute_to_fail, attribute_asked, attribute_fails_at;
     size_t most_bytes;
     struct {
         char *data;
@@ -59,6 +60,13 @@ void fake_fail_at(long number, int result)
 /* So many images are refused before one is taken. */
 void fake_refuse_images(int count) { fake.bad_images = count; }
 void fake_set_capability(int capability) { fake.capability = capability; }
+/* The number-th question for this attribute, and those after it, fail; 0: none. */
+void fake_fail_attribute(int attribute, int number)
+{
+    fake.attribute_to_fail = attribute;
+    fake.attribute_fails_at = number;
+    fake.attribute_asked = 0;
+}
 /* Memory handed out from now on belongs to this GPU. */
 void fake_set_device_of_blocks(int device) { fake.current_device_of_blocks = device; }
 void fake_set_most_bytes(size_t bytes) { fake.most_bytes = bytes; }
@@ -151,6 +159,8 @@ int cuDeviceGetName(char *name, int length, int device)
 int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     (void)device;
+    if (fake.attribute_fails_at && attribute == fake.attribute_to_fail && ++fake.attribute_asked >= fake.attribute_fails_at)
+        return LOST;
     switch (attribute) {
     case 13:
         *value = 1980000;
