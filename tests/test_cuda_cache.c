@@ -118,6 +118,23 @@ static void an_entry_is_private_and_found_again(void **state)
     assert_int_equal(status.st_mode & 0777, 0600);
 }
 
+/* A process that is killed leaves a temporary file, and in a container the next one has the same number. */
+static void what_a_killed_process_left_is_in_nobodys_way(void **state)
+{
+    (void)state;
+    const char *folder = fresh_folder("killed");
+    char path[1024], left[1200];
+    expect_compiled(folder, 1);
+    assert_int_equal(list(folder, path), 1);
+    assert_int_equal(unlink(path), 0);
+    for (int i = 0; i < 64; i++) {
+        snprintf(left, sizeof left, "%s/.%s.%ld.%d", folder, strrchr(path, '/') + 1, (long)getpid(), i);
+        test_write_file(left, "LACCUBIN", 8);
+    }
+    expect_compiled(folder, 1);
+    expect_found(folder, 1);
+}
+
 /* What the compiler says of products is kept, and the word "registers" in it is not taken for their number. */
 static void an_entry_tells_that_products_wait_for_each_other(void **state)
 {
@@ -468,6 +485,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_hash_is_fnv),
         cmocka_unit_test(an_entry_is_private_and_found_again),
+        cmocka_unit_test(what_a_killed_process_left_is_in_nobodys_way),
         cmocka_unit_test(an_entry_tells_that_products_wait_for_each_other),
         cmocka_unit_test(damage_is_seen_wherever_it_is),
         cmocka_unit_test(an_entry_of_another_key_is_not_taken),

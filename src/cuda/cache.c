@@ -7,10 +7,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -234,10 +234,19 @@ static bool write_all(int fd, const void *from, uint64_t bytes)
     return true;
 }
 
-static bool write_entry(int folder, const char *temporary, const char *name, const entry_header *header, const char *key,
-                        const lac_cuda_image *image)
+/* The name is drawn: what a process that was killed has left is in nobody's way, and two containers may have processes of one number. */
+static int create_temporary(int folder, const char *name, char temporary[128])
 {
-    int fd = openat(folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    unsigned long long number;
+    if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) return -1;
+    snprintf(temporary, 128, ".%s.%016llx", name, number);
+    return openat(folder, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+static bool write_entry(int folder, const char *name, const entry_header *header, const char *key, const lac_cuda_image *image)
+{
+    char temporary[128];
+    int fd = create_temporary(folder, name, temporary);
     if (fd < 0) return false;
     bool written = write_all(fd, header, sizeof *header) && write_all(fd, key, header->key_bytes) &&
                    write_all(fd, image->data, image->bytes);
@@ -259,7 +268,6 @@ static bool write_entry(int folder, const char *temporary, const char *name, con
 
 lac_status lac_cache_store(const char *folder, const char *key, int compiler, const lac_cuda_image *image)
 {
-    static atomic_uint counter;
     char path[PATH_MAX], why[256];
     int fd = open_folder(folder, true, path, why);
     if (fd < 0) return lac_fail(LAC_STATUS_IO, "kernel cache '%.200s': %s", path, why);
@@ -276,10 +284,9 @@ lac_status lac_cache_store(const char *folder, const char *key, int compiler, co
     lac_hash hash = checksum_of(header, key, image->data);
     header.checksum[0] = hash.high;
     header.checksum[1] = hash.low;
-    char name[64], temporary[128];
+    char name[64];
     name_entry(key, compiler, name);
-    snprintf(temporary, sizeof temporary, ".%s.%ld.%u", name, (long)getpid(), atomic_fetch_add(&counter, 1));
-    bool written = write_entry(fd, temporary, name, &header, key, image);
+    bool written = write_entry(fd, name, &header, key, image);
     int error = errno;
     close(fd);
     if (written) return LAC_STATUS_OK;
