@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "replace.h"
 #include "svg.h"
 
 /* ---- what rows are called */
@@ -235,14 +236,14 @@ bench_status bench_report_write(const bench_rows *rows, const bench_accuracy *ac
         return BENCH_FAILURE;
     }
     find_cells(&r);
-    r.to = fopen(path, "w");
-    int failed = !r.to;
+    bench_replacement page;
+    int failed = bench_replace_open(&page, path);
     if (!failed) {
+        r.to = page.to;
         write_page(&r);
-        failed = ferror(r.to);
-        failed = fclose(r.to) || failed;
+        failed = bench_replace_close(&page, 1);
     }
-    if (failed) snprintf(why, why_size, "%s: %s", path, errno ? strerror(errno) : "cannot write");
+    if (failed) snprintf(why, why_size, "%s: %s", path, strerror(errno));
     free(r.cells);
     return failed ? BENCH_FAILURE : BENCH_OK;
 }

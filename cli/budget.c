@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "replace.h"
+
 static const char default_patterns[] = "2:4,1:4,vw32:16:32,vw32:8:32,vw32:4:32,64:2:8,64:2:16";
 
 static int read_budget(pruner *p)
@@ -135,12 +137,15 @@ json_t *budget_json(const pruner *p)
 int budget_write(const pruner *p)
 {
     if (!p->settings->table) return CLI_EXIT_OK;
+    bench_replacement table;
     json_t *document = budget_json(p);
-    errno = 0; /* jansson says only that it failed */
-    int failed = !document || json_dump_file(document, p->settings->table, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0;
-    int reason = errno;
+    int failed = !document || bench_replace_open(&table, p->settings->table);
+    if (!failed) {
+        int dumped = json_dumpf(document, table.to, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0;
+        failed = bench_replace_close(&table, dumped) || !dumped;
+    }
+    if (failed) cli_error(p->settings->table, NULL, "cannot write the table: %s", document ? strerror(errno) : "out of memory");
     json_decref(document);
-    if (failed) cli_error(p->settings->table, NULL, "cannot write the table: %s", strerror(reason ? reason : ENOMEM));
     return failed ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
 }
 

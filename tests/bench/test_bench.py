@@ -398,6 +398,14 @@ class Bench(Case):
         self.assertEqual({len(row) for row in rows}, {len(titles)})
         return [dict(zip(titles, row)) for row in rows]
 
+    def test_report_takes_the_place_of_a_whole_one(self):
+        self.bench("1,64,64", "-p", "2:4", "--csv", "out.csv", "--report", "run.html")
+        before = self.text("run.html")
+        _, error = self.run_lacuna("bench", "--from", "out.csv", "--report", "run.html", status=3, most_bytes=2048)
+        self.assertIn("run.html: File too large", error)
+        self.assertEqual(self.text("run.html"), before)
+        self.assertEqual(self.files(), ["out.csv", "run.html"])
+
     def test_report_of_thousands(self):
         rows = self.rows("4,32,32", "-p", "2:4", "--extended")
         with open(self.path("many.csv"), "w", newline="") as file:

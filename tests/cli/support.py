@@ -9,7 +9,9 @@ import math
 import os
 import random
 import re
+import resource
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
@@ -124,8 +126,14 @@ class Case(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def run_lacuna(self, *arguments, status=0, environment=None):
-        """Runs the program and checks its exit status; returns what it printed on both outputs."""
+    def run_lacuna(self, *arguments, status=0, environment=None, most_bytes=None):
+        """Runs the program and checks its exit status; returns what it printed on both outputs. No file grows beyond most_bytes: a disk that is full."""
+
+        def limit():
+            if most_bytes is not None:
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+
         result = subprocess.run(
             [LACUNA, *arguments],
             cwd=self.folder,
@@ -134,6 +142,7 @@ class Case(unittest.TestCase):
             stderr=subprocess.PIPE,
             env=dict(os.environ, **(environment or {})),
             timeout=600,
+            preexec_fn=limit,
         )
         out, error = result.stdout.decode(), result.stderr.decode(errors="replace")
         command = "lacuna " + " ".join(arguments)
@@ -151,6 +160,10 @@ class Case(unittest.TestCase):
     def run_json(self, *arguments, status=0, environment=None):
         out, _ = self.run_lacuna(*arguments, "--json", status=status, environment=environment)
         return json.loads(out)
+
+    def text(self, name):
+        with open(self.path(name)) as file:
+            return file.read()
 
     def files(self):
         return sorted(os.listdir(self.folder))

@@ -188,6 +188,14 @@ class Prune(Case):
         for layer in table["layers"]:
             self.assertEqual([o["pattern"] for o in layer["options"]], ["dense", "2:4", "1:4", "vw16:8:32"])
             self.assertIn({k: layer[k] for k in ["pattern", "loss", "density", "predicted_seconds"]}, layer["options"])
+        before = self.text("t.json")
+        os.symlink("t.json", self.path("link.json"))
+        _, error = self.run_lacuna(*command, "--budget", "density=0.7", "--table", "link.json", "--dry-run", status=3, most_bytes=512)
+        self.assertIn("link.json: cannot write the table: File too large", error)
+        self.assertEqual(self.text("t.json"), before)  # the old one stays whole
+        self.run_lacuna(*command, "--budget", "density=0.7", "--table", "link.json", "--dry-run")
+        self.assertNotEqual(self.text("t.json"), before)
+        self.assertEqual(self.files(), ["link.json", "m.safetensors", "o.safetensors", "t.json"])
         out, _ = self.run_lacuna(*command, "--budget", "speedup=1.1", "--dry-run", "--threads", "1")
         for word in ["layer", "predicted", "dense", "total", "speedup 1.1 on cpu, 1 tokens", "no choice of these patterns loses less"]:
             self.assertIn(word, out)
