@@ -1,6 +1,7 @@
 /* test_checkpoint_resume.c - runs over a checkpoint that were cut off: wherever that was, the next run goes on and makes the very bytes of a run
  * that was not; what was damaged in between is done again; other options, weights or samples are refused. tests/cli/test_resume.py kills the
  * program itself. */
+#include <locale.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -166,6 +167,27 @@ static void goes_on_from_everywhere(void **state)
         assert_int_equal(w.resumed, TENSORS);
         expect_whole();
     }
+}
+
+/* What a run in one locale has noted, a run in another one reads. */
+static void goes_on_in_another_locale(void **state)
+{
+    (void)state;
+    watch uncut = {0}, on = {0}, back = {0};
+    start("2:4", LAC_METHOD_MAGNITUDE);
+    assert_ok(run_to("again.safetensors", &uncut, "2:4", LAC_METHOD_MAGNITUDE, LAC_RESUME_YES));
+    cut_off_after(2, "2:4", LAC_METHOD_MAGNITUDE);
+    bool comma = test_comma_locale();
+    if (!comma) print_message("no locale with a comma here\n");
+    assert_ok(run(&on, "2:4", LAC_METHOD_MAGNITUDE, LAC_RESUME_YES));
+    assert_int_equal(unlink(test_path(out)), 0);
+    cut_off_after(2, "2:4", LAC_METHOD_MAGNITUDE);
+    setlocale(LC_NUMERIC, "C");
+    assert_ok(run(&back, "2:4", LAC_METHOD_MAGNITUDE, LAC_RESUME_YES));
+    assert_int_equal(on.resumed, 2);
+    assert_int_equal(back.resumed, 2);
+    assert_memory_equal(on.energy, uncut.energy, sizeof on.energy);
+    assert_memory_equal(back.energy, uncut.energy, sizeof back.energy);
 }
 
 static void restarts_when_told(void **state)
@@ -416,6 +438,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(digests),
         cmocka_unit_test(goes_on_from_everywhere),
+        cmocka_unit_test(goes_on_in_another_locale),
         cmocka_unit_test(restarts_when_told),
         cmocka_unit_test(refuses_what_changed),
         cmocka_unit_test(believes_no_torn_journal),

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "core/memory.h"
+#include "core/number.h"
 #include "core/status.h"
 #include "cpu/unit.h"
 
@@ -247,7 +248,7 @@ static lac_status read_text(const char *text, lac_cpu_rates *out)
     const char *at = text;
     for (int i = 0; i < COUNT; ++i) {
         char *end;
-        value[i] = strtod(at, &end) * 1e9;
+        value[i] = lac_number_read(at, &end) * 1e9;
         if (end == at || *end != (i < COUNT - 1 ? ',' : '\0') || !(value[i] >= 1.0 && value[i] <= 1e15))
             return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
                             "the environment's LAC_CPU_RATES is '%.60s'; it takes six numbers from 1e-9 to 1e6, "

@@ -11,6 +11,7 @@
 
 #include "core/digest.h"
 #include "core/memory.h"
+#include "core/number.h"
 #include "core/status.h"
 
 enum { VERSION = 1 };
@@ -26,7 +27,7 @@ static json_t *pack_digest(uint64_t digest)
 static json_t *pack_number(double value)
 {
     char text[32];
-    snprintf(text, sizeof text, "%.17g", value);
+    lac_number_write(value, text, sizeof text);
     return json_string(text);
 }
 
@@ -224,9 +225,9 @@ lac_status lac_resume_pass(lac_journal *journal, lac_writer *writer, const lac_r
     lac_journal_accept(journal);
     report->resumed = 1;
     report->stored_bytes = (uint64_t)bytes;
-    report->energy_kept = strtod(energy, NULL), report->output_error = strtod(error, NULL);
-    report->loss_rise = strtod(rise, NULL);
-    report->seconds = strtod(seconds, NULL);
+    report->energy_kept = lac_number_read(energy, NULL), report->output_error = lac_number_read(error, NULL);
+    report->loss_rise = lac_number_read(rise, NULL);
+    report->seconds = lac_number_read(seconds, NULL);
     return LAC_STATUS_OK;
 }
 

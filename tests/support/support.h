@@ -14,6 +14,7 @@
 
 #include "support/allocator.h"
 #include "support/check.h"
+#include "support/comma.h"
 #include "support/folder.h"
 #include "support/generate.h"
 #include "support/header.h"
