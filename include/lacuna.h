@@ -660,7 +660,8 @@ typedef struct lac_execute_args {
     size_t workspace_bytes;
 } lac_execute_args;
 
-/* Allocates nothing. The same plan and inputs give the same bits every time, whatever the number of threads. */
+/* Allocates nothing. The same plan and inputs give the same bits every time, whatever the number of threads; only the sign and the
+ * payload of a NaN may be others with another number of threads. */
 LAC_API lac_status lac_plan_execute(const lac_plan *plan, const lac_execute_args *args);
 
 /* The oracle: the same operation in double by obvious loops, on host pointers. y[i*ld + j] is token i, output j,
