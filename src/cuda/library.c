@@ -98,7 +98,7 @@ static void add_python(folder_list *list, const char *prefix)
 /* The installation of the first python3 on PATH: the folder above the one where the program really lies. */
 static void add_python_on_path(folder_list *list)
 {
-    const char *path = getenv("PATH");
+    const char *path = secure_getenv("PATH");
     while (path && *path) {
         size_t length = strcspn(path, ":");
         char program[PATH_MAX], real[PATH_MAX];
@@ -122,13 +122,13 @@ static void add_python_on_path(folder_list *list)
 size_t lac_library_folders(const char **patterns, size_t most, char *buffer, size_t buffer_size)
 {
     folder_list list = {patterns, 0, most, buffer, buffer_size};
-    const char *home = getenv("HOME"), *pyenv = getenv("PYENV_ROOT");
-    add(&list, getenv("CUDA_HOME"), "/lib64");
-    add(&list, getenv("CUDA_PATH"), "/lib64");
+    const char *home = secure_getenv("HOME"), *pyenv = secure_getenv("PYENV_ROOT");
+    add(&list, secure_getenv("CUDA_HOME"), "/lib64");
+    add(&list, secure_getenv("CUDA_PATH"), "/lib64");
     add(&list, "/usr/local/cuda", "/lib64");
-    add_python(&list, getenv("VIRTUAL_ENV"));
-    add(&list, getenv("CONDA_PREFIX"), "/lib");
-    add_python(&list, getenv("CONDA_PREFIX"));
+    add_python(&list, secure_getenv("VIRTUAL_ENV"));
+    add(&list, secure_getenv("CONDA_PREFIX"), "/lib");
+    add_python(&list, secure_getenv("CONDA_PREFIX"));
     add_python_on_path(&list);
     add_python(&list, pyenv);
     add(&list, pyenv, "/versions/*/lib/python3*/site-packages/nvidia/*/lib");

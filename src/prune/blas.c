@@ -72,7 +72,7 @@ static bool take_any(const char *const *names, size_t count)
 
 static void find(void)
 {
-    const char *override = getenv("LAC_OPENBLAS");
+    const char *override = secure_getenv("LAC_OPENBLAS");
     if (override) {
         if (*override && !take(override))
             lac_log(LAC_LOG_LEVEL_WARNING, "LAC_OPENBLAS: %s does not open or has no cblas_sgemm", override);
