@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "cuda/cache.h"
+#include "cuda/driver.h"
 #include "cuda/program.h"
 #include "cuda/state.h"
 
@@ -100,6 +101,41 @@ static size_t read_file(const char *path, unsigned char bytes[8192])
 }
 
 /* ---- */
+
+/* Which compiler's image is taken where there is no compiler: one that the driver knows, rather than whichever the folder names first. */
+static void without_a_compiler_the_drivers_image_is_taken(void **state)
+{
+    (void)state;
+    static const int orders[][3] = {{12080, 13000, 14000}, {14000, 13000, 12080}, {13000, 14000, 12080}};
+    int driver = lac_cuda_driver_version();
+    for (int i = 0; i < 3; i++) {
+        char name[32], data[16];
+        snprintf(name, sizeof name, "compilers%d", i);
+        const char *folder = fresh_folder(name);
+        for (int j = 0; j < 3; j++) {
+            snprintf(data, sizeof data, "%d", orders[i][j]);
+            assert_ok(lac_cache_store(folder, "a key", orders[i][j], &(lac_cuda_image){.data = data, .bytes = sizeof data}));
+        }
+        for (int damaged = 0; damaged < 3; damaged++) {
+            static const int with[] = {13000, 12080, 14000}, without[] = {12080, 13000, 14000};
+            lac_cuda_image image = {0};
+            assert_ok(lac_cache_load(folder, "a key", 0, &image));
+            assert_int_equal(atoi(image.data), (driver ? with : without)[damaged]);
+            lac_cuda_image_release(&image);
+            char path[1024];
+            DIR *open = opendir(folder);
+            for (struct dirent *item; (item = readdir(open));) {
+                snprintf(data, sizeof data, "-%d.lac", (driver ? with : without)[damaged]);
+                if (!strstr(item->d_name, data)) continue;
+                snprintf(path, sizeof path, "%s/%s", folder, item->d_name);
+                test_write_file(path, "damaged", 7);
+            }
+            closedir(open);
+        }
+        lac_cuda_image none = {0};
+        assert_int_equal(lac_cache_load(folder, "a key", 0, &none), LAC_STATUS_NOT_FOUND);
+    }
+}
 
 static void an_entry_is_private_and_found_again(void **state)
 {
@@ -485,6 +521,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_hash_is_fnv),
         cmocka_unit_test(an_entry_is_private_and_found_again),
+        cmocka_unit_test(without_a_compiler_the_drivers_image_is_taken),
         cmocka_unit_test(what_a_killed_process_left_is_in_nobodys_way),
         cmocka_unit_test(an_entry_tells_that_products_wait_for_each_other),
         cmocka_unit_test(damage_is_seen_wherever_it_is),

@@ -16,6 +16,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "cuda/driver.h"
 
 /* ---- the hash: FNV-1a of 128 bits */
 
@@ -189,10 +190,29 @@ static lac_status load_named(int folder, const char *name, const char *key, int 
     return status;
 }
 
-/* Without a compiler of our own: an image of any, the first that is sound. */
+/* What a compiler's image is worth without one of our own: the newest that the driver is sure to know, else the oldest. */
+static int worth_of(int compiler) { return compiler <= lac_cuda_driver_version() ? compiler : -compiler; }
+
+/* Of the images of any compiler the one of the most worth below `limit`; its name goes into `name`, and its worth comes back. INT_MIN: none. */
+static int find_below(DIR *list, const char *beginning, int limit, char name[64])
+{
+    int best = INT_MIN;
+    rewinddir(list);
+    for (struct dirent *item; (item = readdir(list));) {
+        size_t length = strlen(beginning);
+        if (strncmp(item->d_name, beginning, length) != 0 || strlen(item->d_name) >= 64) continue;
+        int worth = worth_of(atoi(item->d_name + length));
+        if (worth <= best || worth >= limit) continue;
+        best = worth;
+        snprintf(name, 64, "%.63s", item->d_name);
+    }
+    return best;
+}
+
+/* Without a compiler of our own: an image of any that is sound. */
 static lac_status load_any(int folder, const char *key, lac_cuda_image *out)
 {
-    char beginning[64];
+    char beginning[64], name[64];
     name_entry(key, 0, beginning);
     int copy = dup(folder);
     DIR *list = copy >= 0 ? fdopendir(copy) : NULL;
@@ -201,8 +221,8 @@ static lac_status load_any(int folder, const char *key, lac_cuda_image *out)
         return LAC_STATUS_NOT_FOUND;
     }
     lac_status status = LAC_STATUS_NOT_FOUND;
-    for (struct dirent *item; status == LAC_STATUS_NOT_FOUND && (item = readdir(list));)
-        if (!strncmp(item->d_name, beginning, strlen(beginning))) status = load_named(folder, item->d_name, key, 0, out);
+    for (int worth = INT_MAX; status == LAC_STATUS_NOT_FOUND && (worth = find_below(list, beginning, worth, name)) != INT_MIN;)
+        status = load_named(folder, name, key, 0, out);
     closedir(list);
     return status;
 }
