@@ -396,6 +396,13 @@ static void body_homeless(const char *folder)
     need(!lac_component_probe(2, &info) && !info.available && strstr(info.note, "HOME"));
     setenv("HOME", "/proc/no/such/place", 1);
     need_compiled(NULL, 1);
+    char longest[5000] = "/";
+    memset(longest + 1, 'a', sizeof longest - 2);
+    longest[sizeof longest - 1] = '\0';
+    setenv("LAC_CACHE_DIR", longest, 1);
+    need_compiled(NULL, 1);
+    info = (lac_component_info){.size = sizeof info};
+    need(!lac_component_probe(2, &info) && !info.available && strstr(info.note, "too long"));
 }
 
 static void body_homes(const char *folder)

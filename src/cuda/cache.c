@@ -68,18 +68,19 @@ static void name_entry(const char *key, int compiler, char name[64])
 
 /* ---- the folder */
 
-/* Where entries of this user lie: false when no variable names a home. */
-static bool default_folder(char path[PATH_MAX])
+/* Where entries of this user lie: NULL, or what is wrong. */
+static const char *default_folder(char path[PATH_MAX])
 {
     const char *own = secure_getenv("LAC_CACHE_DIR"), *caches = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
-    int length = -1;
+    int length = 0;
     if (own && *own)
         length = snprintf(path, PATH_MAX, "%s", own);
     else if (caches && caches[0] == '/')
         length = snprintf(path, PATH_MAX, "%s/lacuna", caches);
     else if (home && home[0] == '/')
         length = snprintf(path, PATH_MAX, "%s/.cache/lacuna", home);
-    return length > 0 && length < PATH_MAX;
+    if (!length) return "neither LAC_CACHE_DIR, XDG_CACHE_HOME nor HOME is set";
+    return length < PATH_MAX ? NULL : "its name, of LAC_CACHE_DIR, XDG_CACHE_HOME or HOME, is too long";
 }
 
 /* Nobody but this user and root can have written it. */
@@ -107,9 +108,14 @@ static void make_folder(const char *path)
 /* A descriptor of the folder, or -1 with the reason in `why`. */
 static int open_folder(const char *folder, bool create, char path[PATH_MAX], char why[256])
 {
-    if (folder ? snprintf(path, PATH_MAX, "%s", folder) >= PATH_MAX : !default_folder(path)) {
+    const char *wrong = NULL;
+    if (!folder)
+        wrong = default_folder(path);
+    else if (snprintf(path, PATH_MAX, "%s", folder) >= PATH_MAX)
+        wrong = "its name is too long";
+    if (wrong) {
         path[0] = '\0';
-        snprintf(why, 256, "%s", folder ? "its name is too long" : "neither LAC_CACHE_DIR, XDG_CACHE_HOME nor HOME is set");
+        snprintf(why, 256, "%s", wrong);
         return -1;
     }
     if (create) make_folder(path);
