@@ -66,7 +66,8 @@ typedef enum lac_status {
 /* A short name such as "invalid argument"; never NULL. */
 LAC_API const char *lac_status_name(lac_status status);
 
-/* This thread's message for its last call that failed; "" when none has. Valid until this thread's next failure. */
+/* This thread's message for its last call that failed; "" when none has. Valid until this thread's next call: one that
+ * succeeds may leave another text here, of something that it tried. */
 LAC_API const char *lac_last_error(void);
 
 /* "0.1.0", of the library that runs rather than of this header. */
