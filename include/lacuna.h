@@ -77,7 +77,8 @@ typedef enum lac_log_level { LAC_LOG_LEVEL_WARNING = 1, LAC_LOG_LEVEL_INFO = 2, 
 
 typedef void (*lac_log_fn)(void *user, lac_log_level level, const char *message);
 
-/* Sends messages up to `level` to `fn`, from any thread; NULL (the default) drops them. */
+/* Sends messages up to `level` to `fn`, from any thread; NULL (the default) drops them. `fn` may be called while Lacuna holds
+ * locks of its own, so it calls nothing of Lacuna's. */
 LAC_API void lac_set_log(lac_log_fn fn, void *user, lac_log_level level);
 
 /* Memory comes from malloc unless this replaces it; call it before any other function and from one thread. Both

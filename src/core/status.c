@@ -98,7 +98,7 @@ void lac_log(lac_log_level level, const char *format, ...)
     lac_log_fn fn = level <= log_level ? log_fn : NULL;
     void *user = log_user;
     pthread_mutex_unlock(&log_lock);
-    if (!fn) return; /* called outside the lock, so that a callback may itself call Lacuna */
+    if (!fn) return; /* called outside the lock, so that a callback that takes its time keeps nobody else waiting */
 
     char message[MESSAGE_SIZE];
     va_list arguments;
