@@ -17,6 +17,8 @@
  *     left at zero has its documented default. That is how they can grow without breaking old callers.
  *   - Weights, masks and plans are immutable once made and may be shared by many threads. Free them in any order:
  *     a plan keeps what it needs of its weight and its device.
+ *   - A child of fork() keeps to one thread (threads = 1) where its parent has used several, for OpenMP's threads are not in
+ *     it and it would wait for them for ever; and to the CPU where its parent has opened a GPU.
  *   - Names that are passed in are copied; names that come out live as long as the object they came from.
  */
 #ifndef LACUNA_H
