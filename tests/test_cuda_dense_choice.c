@@ -21,6 +21,7 @@ static long (*fake_live)(void), (*fake_calls)(void), (*fake_lt_live)(void), (*fa
     (*fake_lt_last_algorithm)(void);
 static void (*fake_fail_at)(long number, int result), (*fake_lt_fail_at)(long number, int result),
     (*fake_lt_set_answers)(int count), (*fake_set_most_bytes)(size_t bytes), (*fake_advance)(double milliseconds),
+    (*fake_set_untold_time)(double milliseconds),
     (*fake_lt_set_times)(double (*takes)(int number, int left, int right), void (*advance)(double milliseconds)),
     (*fake_lt_refuse_aligned)(int refuse);
 static int warnings;
@@ -41,6 +42,7 @@ static int load_fakes(void **state)
     fake_find(cuda, "fake_fail_at", &fake_fail_at);
     fake_find(cuda, "fake_set_most_bytes", &fake_set_most_bytes);
     fake_find(cuda, "fake_advance", &fake_advance);
+    fake_find(cuda, "fake_set_untold_time", &fake_set_untold_time);
     fake_find(lt, "fake_lt_live", &fake_lt_live);
     fake_find(lt, "fake_lt_products", &fake_lt_products);
     fake_find(lt, "fake_lt_calls", &fake_lt_calls);
@@ -204,6 +206,31 @@ static void the_fastest_is_taken_and_remembered(void **state)
     lac_plan_free(plan);
     lac_weight_free(weight);
     lac_device_close(device);
+}
+
+/* A clock too coarse for the product shows nothing, and the library's first is taken; it is not waited for. */
+static double takes_nothing(int number, int left, int right)
+{
+    (void)number, (void)left, (void)right;
+    return 0.0;
+}
+
+static void a_clock_that_stands_still_ends_the_timing(void **state)
+{
+    (void)state;
+    lac_weight *weight = make_weight();
+    lac_device *device = NULL;
+    choice found = {0};
+    clear_cache();
+    take_time(takes_nothing);
+    fake_set_untold_time(0.0);
+    assert_ok(lac_device_open("cuda:0", &device));
+    assert_ok(try_plan(device, weight, (lac_plan_options){0}, &found));
+    assert_int_equal(found.number, 0);
+    fake_set_untold_time(1.0);
+    clear_cache();
+    lac_device_close(device);
+    lac_weight_free(weight);
 }
 
 static void near_ties_go_to_the_library_s_first(void **state)
@@ -458,6 +485,7 @@ int main(void)
     test_allocator_install();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_fastest_is_taken_and_remembered),
+        cmocka_unit_test(a_clock_that_stands_still_ends_the_timing),
         cmocka_unit_test(near_ties_go_to_the_library_s_first),
         cmocka_unit_test(a_process_remembers_without_a_disk),
         cmocka_unit_test(disturbed_timings_are_repeated_once),

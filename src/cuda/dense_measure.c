@@ -21,6 +21,7 @@ static const double LONG_SECONDS = 1e-3;    /* that LEAST_CALLS may take: one al
 static const double HOST_SECONDS = 8e-6;    /* that the host may need to queue a call                                */
 static const double MOST_SECONDS = 30e-3;   /* of calls in each part of a timing; long ones are tried fewer times    */
 static const double WARM_SECONDS = 5e-3;    /* of calls, until the clock is what it is under load */
+static const double LEAST_SECONDS = 5e-6;   /* that a batch counts for, though a coarse clock may see none           */
 static const double CLOSE = 1.1;            /* of the fastest: who is timed again                                    */
 static const double EQUAL = 1.005;          /* the library's own order decides                                       */
 static const double STEADY = 0.03;          /* between the least and the median of the fastest one's times             */
@@ -217,7 +218,8 @@ static lac_status warm_up(test_bed *bed, const lac_dense_candidate *first)
 {
     lac_status status = LAC_STATUS_OK;
     double one = 0;
-    for (double spent = 0; spent < WARM_SECONDS && !status; spent += bed->calls * one) status = time_batch(bed, first, &one);
+    for (double spent = 0; spent < WARM_SECONDS && !status; spent += fmax(bed->calls * one, LEAST_SECONDS))
+        status = time_batch(bed, first, &one);
     return status == LAC_STATUS_UNSUPPORTED ? LAC_STATUS_OK : status;
 }
 

@@ -25,8 +25,8 @@ static struct {
         int device;
     } block[MOST_BLOCKS];
     int current_device_of_blocks;
-    double clock, launch_takes; /* milliseconds */
-} fake = {.capability = 90, .device_count = 2, .most_bytes = (size_t)1 << 40};
+    double clock, launch_takes, untold; /* milliseconds */
+} fake = {.untold = 1.0, .capability = 90, .device_count = 2, .most_bytes = (size_t)1 << 40};
 static int primary[8];
 static __thread int *stack[16];
 static __thread int depth;
@@ -79,6 +79,8 @@ void fake_advance(double milliseconds)
 }
 /* So much time goes by with each launch from now on. */
 void fake_set_launch_time(double milliseconds) { fake.launch_takes = milliseconds; }
+/* What events see between them when nobody said how long anything takes. */
+void fake_set_untold_time(double milliseconds) { fake.untold = milliseconds; }
 int fake_stack_depth(void) { return depth; }
 
 static int enter(void)
@@ -487,7 +489,7 @@ int cuEventElapsedTime(float *milliseconds, void *from, void *to)
 {
     IN_CONTEXT;
     double between = *(const double *)to - *(const double *)from;
-    *milliseconds = between > 0 ? (float)between : 1.0f; /* nobody said how long anything takes */
+    *milliseconds = (float)(between > 0 ? between : fake.untold);
     return OK;
 }
 #ifndef FAKE_OLD
