@@ -369,6 +369,31 @@ static int read_lists(bench_work *work)
     return status ? status : read_shapes(work);
 }
 
+/* Names of one file that is there, be it by a link. */
+static int is_same(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+    return a && b && stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && S_ISREG(of_a.st_mode) && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
+}
+
+/* Results may take the place of those that --from or --compare has read; nothing else may go over what is of another kind. */
+static int check_files(const bench_settings *s)
+{
+    const char *const written[] = {s->csv, s->report};
+    static const char *const names[] = {"csv", "report"};
+    for (int i = 0; i < 2; i++) {
+        const char *read = is_same(written[i], s->accuracy) ? "accuracy" : is_same(written[i], s->shape_file) ? "shapes" : NULL;
+        if (i == 1 && is_same(written[i], s->compare)) read = "compare";
+        for (size_t j = 0; i == 1 && j < s->from.count && !read; j++)
+            if (is_same(written[i], s->from.items[j])) read = "from";
+        if (!read) continue;
+        cli_error(written[i], NULL, "--%s would write over what --%s reads", names[i], read);
+        return CLI_EXIT_USAGE;
+    }
+    return CLI_EXIT_OK;
+}
+
 static int check_settings(const bench_settings *s)
 {
     const char *wrong = NULL;
@@ -390,8 +415,9 @@ static int check_settings(const bench_settings *s)
     if (s->from.count && (s->shapes.count || s->shape_file)) wrong = "--from runs nothing, so it takes no shapes";
     if (s->accuracy && !s->report) wrong = "--accuracy draws in the report, so it needs --report";
     if (s->from.count && !s->report && !s->compare && !s->csv) wrong = "--from needs --report, --compare or --csv";
+    if (s->csv && s->report && !strcmp(s->csv, s->report)) wrong = "--csv and --report name the same file";
     if (wrong) cli_error(NULL, NULL, "%s", wrong);
-    return wrong ? CLI_EXIT_USAGE : CLI_EXIT_OK;
+    return wrong ? CLI_EXIT_USAGE : check_files(s);
 }
 
 /* ---- results: from a run or from files */

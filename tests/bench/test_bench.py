@@ -342,6 +342,22 @@ class Bench(Case):
         self.assertIn("no such device", self.bench("8,64,64", "--device", "cuda:99", status=3)[1])
         self.assertIn("nowhere", self.bench("8,64,64", "--csv", "nowhere/out.csv", status=3)[1])
 
+    def test_what_is_read_is_not_written_over(self):
+        self.bench("1,64,64", "-p", "2:4", "--csv", "out.csv")
+        before = self.text("out.csv")
+        os.symlink("out.csv", self.path("link.csv"))
+        with open(self.path("shapes.csv"), "w") as file:
+            file.write("m,n,k\n1,64,64\n")
+        for arguments, words in [
+            (["--from", "out.csv", "--report", "./out.csv"], "--report would write over what --from reads"),
+            (["--from", "out.csv", "--report", "link.csv"], "--report would write over what --from reads"),
+            (["--from", "out.csv", "--compare", "out.csv", "--report", "link.csv"], "--report would write over what --compare reads"),
+            (["--shapes", "shapes.csv", "-p", "2:4", "--csv", "shapes.csv"], "--csv would write over what --shapes reads"),
+            (["1,64,64", "--csv", "new", "--report", "new"], "name the same file"),
+        ]:
+            self.assertIn(words, self.bench(*arguments, status=2)[1])
+            self.assertEqual(self.text("out.csv"), before)
+
     def check_page(self, name, sections=6):
         with open(self.path(name)) as file:
             text = file.read()
