@@ -52,7 +52,8 @@ int budget_allocate(pruner *p, const lac_checkpoint_options *checkpoint)
     if (status != LAC_STATUS_OK) return cli_fail(NULL, NULL, status);
     lac_allocate_options options = {.size = sizeof options, .patterns = p->patterns, .pattern_count = p->pattern_count};
     options.budget = p->budget, options.amount = p->amount, options.device = p->device, options.m = s->batch;
-    options.plan.threads = (int32_t)s->threads;
+    lac_plan_options plan = {.size = sizeof plan, .threads = (int32_t)s->threads};
+    options.plan = &plan;
     with_progress.on_layer = on_layer, with_progress.user = p;
     cli_interrupt_catch();
     cli_progress_start(&p->progress, s->progress);

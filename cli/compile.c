@@ -218,6 +218,15 @@ static int run(const void *given)
             c.list = json_array();
         else
             c.table = cli_table_create("kernel|arch|pattern|m|entry|registers|spills|shared|image|time", "lllrlrrrrr");
+        lac_plan_options plan = {.size = sizeof plan,
+                                 .x_layout = (lac_layout)s->x_layout,
+                                 .y_layout = (lac_layout)s->y_layout,
+                                 .y_dtype = s->y_dtype,
+                                 .precision = (lac_precision)s->precision,
+                                 .activation = (lac_activation)s->activation,
+                                 .has_bias = s->bias,
+                                 .has_residual = s->residual,
+                                 .kernel = s->kernel};
         lac_kernels_compile_options o = {.size = sizeof o,
                                          .archs = s->archs.items,
                                          .arch_count = s->archs.count,
@@ -228,14 +237,7 @@ static int run(const void *given)
                                          .m = tokens,
                                          .m_count = s->tokens.count,
                                          .dtype = s->dtype,
-                                         .plan = {.x_layout = (lac_layout)s->x_layout,
-                                                  .y_layout = (lac_layout)s->y_layout,
-                                                  .y_dtype = s->y_dtype,
-                                                  .precision = (lac_precision)s->precision,
-                                                  .activation = (lac_activation)s->activation,
-                                                  .has_bias = s->bias,
-                                                  .has_residual = s->residual,
-                                                  .kernel = s->kernel},
+                                         .plan = &plan,
                                          .folder = s->out,
                                          .on_program = on_program,
                                          .user = &c};

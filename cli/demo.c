@@ -195,10 +195,12 @@ static int prune_checkpoint(demo *d, result *r)
     lac_pattern pattern;
     layer_user user = {d, r};
     lac_status status = lac_pattern_parse(r->pattern, &pattern);
-    lac_checkpoint_options prune = {.size = sizeof prune, .pattern = &pattern, .on_layer = on_layer, .user = &user};
-    prune.prune.threads = prune.compress.threads = (int32_t)d->settings->threads;
+    lac_prune_options prune = {.size = sizeof prune, .threads = (int32_t)d->settings->threads};
+    lac_compress_options compress = {.size = sizeof compress, .threads = (int32_t)d->settings->threads};
+    lac_checkpoint_options options = {.size = sizeof options, .pattern = &pattern, .on_layer = on_layer, .user = &user};
+    options.prune = &prune, options.compress = &compress;
     double started = cli_seconds();
-    if (status == LAC_STATUS_OK) status = lac_checkpoint_prune(d->checkpoint, r->path, &prune);
+    if (status == LAC_STATUS_OK) status = lac_checkpoint_prune(d->checkpoint, r->path, &options);
     r->prune_seconds = cli_seconds() - started;
     return status == LAC_STATUS_OK ? CLI_EXIT_OK : cli_fail(r->path, NULL, status);
 }

@@ -222,24 +222,24 @@ int prune_fail(const prune_settings *s, lac_status status)
     return cli_fail(strstr(message, s->out) ? NULL : s->in, NULL, status);
 }
 
-static lac_checkpoint_options make_options(const pruner *p)
+/* They stay valid as long as the pruner. */
+static lac_checkpoint_options make_options(pruner *p)
 {
     const prune_settings *s = p->settings;
-    lac_checkpoint_options options = {.size = sizeof options};
+    lac_checkpoint_options options = {.size = sizeof options, .prune = &p->prune, .compress = &p->compress};
     options.include = s->include.items, options.include_count = s->include.count;
     options.exclude = s->exclude.items, options.exclude_count = s->exclude.count;
     options.producers = s->producers.items, options.producer_count = s->producers.count;
-    options.prune = (lac_prune_options){.size = sizeof options.prune, .score = s->score, .threads = (int32_t)s->threads};
-    options.prune.method = (lac_method)s->method, options.prune.damping = s->damping;
-    options.prune.permute = (uint32_t)s->permute;
-    options.prune.transposable = s->transposable;
-    options.prune.schedule = p->steps, options.prune.schedule_count = p->step_count;
+    p->prune = (lac_prune_options){.size = sizeof p->prune, .score = s->score, .threads = (int32_t)s->threads};
+    p->prune.method = (lac_method)s->method, p->prune.damping = s->damping;
+    p->prune.permute = (uint32_t)s->permute;
+    p->prune.transposable = s->transposable;
+    p->prune.schedule = p->steps, p->prune.schedule_count = p->step_count;
+    p->prune.device = p->worker;
     options.calibration = s->calibration;
-    options.compress =
-        (lac_compress_options){.size = sizeof options.compress, .dtype = s->dtype, .threads = (int32_t)s->threads};
-    options.compress.encoding = (lac_index_encoding)s->encoding;
-    options.compress.overflow = s->saturate ? LAC_OVERFLOW_SATURATE : LAC_OVERFLOW_ERROR;
-    options.prune.device = p->worker;
+    p->compress = (lac_compress_options){.size = sizeof p->compress, .dtype = s->dtype, .threads = (int32_t)s->threads};
+    p->compress.encoding = (lac_index_encoding)s->encoding;
+    p->compress.overflow = s->saturate ? LAC_OVERFLOW_SATURATE : LAC_OVERFLOW_ERROR;
     return options;
 }
 

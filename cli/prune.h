@@ -33,6 +33,8 @@ typedef struct pruner {
     size_t step_count;
     lac_pattern patterns[PRUNE_PATTERNS_MOST]; /* [pattern_count] that --budget chooses from */
     size_t pattern_count;
+    lac_prune_options prune; /* what the library is asked for */
+    lac_compress_options compress;
     lac_budget budget;
     double amount;
     lac_device *device;

@@ -52,7 +52,7 @@ static void name_options(const char *message, char *out, size_t size)
     static const struct {
         const char *argument, *option;
     } names[] = {{"options->kernel is '", "--kernel is '"},
-                 {"options->plan.kernel is '", "--kernel is '"},
+                 {"options->plan->kernel is '", "--kernel is '"},
                  {"name is '", "--device is '"}, /* lac_device_open alone says this */
                  {"options: no choice of the", "--budget: no choice of the"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -14,7 +14,8 @@
  *     the outputs are untouched, nothing is leaked, and the objects that went in are still usable.
  *   - It never prints, aborts, or changes the state of the process.
  *   - Structs that open with `size` are zero-initialised by the caller, who then sets size = sizeof(the struct); a field
- *     left at zero has its documented default. That is how they can grow without breaking old callers.
+ *     left at zero has its documented default. That is how they can grow without breaking old callers, and why none lies
+ *     within another: they are pointed to.
  *   - Weights, masks and plans are immutable once made and may be shared by many threads. Free them in any order:
  *     a plan keeps what it needs of its weight and its device.
  *   - A child of fork() keeps to one thread (threads = 1) where its parent has used several, for OpenMP's threads are not in
@@ -490,9 +491,9 @@ typedef struct lac_checkpoint_options {
     size_t include_count;
     const char *const *exclude; /* applied after include                                                          */
     size_t exclude_count;
-    lac_prune_options prune; /* its size may stay 0                                                            */
-    lac_compress_options compress;
-    int32_t keep_dense; /* 1: write pruned tensors dense, with zeros, under their own names               */
+    const lac_prune_options *prune;       /* NULL: defaults. No calibration: layers have one each, below                */
+    const lac_compress_options *compress; /* NULL: defaults                                                       */
+    int32_t keep_dense;                   /* 1: write pruned tensors dense, with zeros, under their own names               */
     lac_layer_fn on_layer;
     void *user;
     const char
@@ -689,9 +690,9 @@ typedef struct lac_allocate_options {
     size_t pattern_count;
     lac_budget budget;
     double amount;
-    lac_device *device;    /* whose kernels the times are predicted for, a described one ("h200") will do. SPEEDUP needs it */
-    int64_t m;             /* tokens; 0: 1                                                                                  */
-    lac_plan_options plan; /* its size may stay 0: layouts, dtypes, precision, epilogue, threads                         */
+    lac_device *device; /* whose kernels the times are predicted for, a described one ("h200") will do. SPEEDUP needs it */
+    int64_t m;          /* tokens; 0: 1                                                                                  */
+    const lac_plan_options *plan; /* layouts, dtypes, precision, epilogue, threads. NULL: defaults                       */
 } lac_allocate_options;
 
 /* One layer, under one pattern or dense. */
@@ -780,9 +781,9 @@ typedef struct lac_kernels_compile_options {
     int64_t n, k;     /* of the weights; 0: 4096                                                                   */
     const int64_t *m; /* tokens; none: 1, 8, 16, 64, 256, 4096                                                     */
     size_t m_count;
-    lac_dtype dtype;       /* of the weights; NONE: F32                                                            */
-    lac_plan_options plan; /* its size may stay 0: layouts, dtypes, precision, epilogue; kernel: only that one     */
-    const char *folder;    /* of the cache; made when missing. NULL: where plans look, see docs/cuda.md            */
+    lac_dtype dtype;              /* of the weights; NONE: F32                                                            */
+    const lac_plan_options *plan; /* layouts, dtypes, precision, epilogue; kernel: only that one. NULL: defaults   */
+    const char *folder;           /* of the cache; made when missing. NULL: where plans look, see docs/cuda.md            */
     lac_compile_fn on_program;
     void *user;
 } lac_kernels_compile_options;

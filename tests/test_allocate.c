@@ -52,11 +52,12 @@ static int set_up(void **state)
     return 0;
 }
 
+static lac_prune_options prune;
+
 static lac_checkpoint_options checkpoint_options(lac_method method)
 {
-    lac_checkpoint_options o = {.size = sizeof o};
-    o.prune.method = method;
-    o.prune.threads = 1;
+    lac_checkpoint_options o = {.size = sizeof o, .prune = &prune};
+    prune = (lac_prune_options){.size = sizeof prune, .method = method, .threads = 1};
     if (method >= LAC_METHOD_WANDA) o.calibration = test_path("x.safetensors");
     return o;
 }
@@ -72,7 +73,8 @@ static lac_status allocate(lac_method method, lac_device *device, lac_budget bud
                                     .amount = amount,
                                     .device = device,
                                     .m = m};
-    options.plan.threads = 1;
+    lac_plan_options plan = {.size = sizeof plan, .threads = 1};
+    options.plan = &plan;
     return lac_checkpoint_allocate(test_path("in.safetensors"), &checkpoint, &options, out);
 }
 
@@ -220,7 +222,7 @@ static void checkpoints_are_pruned_so(void **state)
     assert_ok(allocate(LAC_METHOD_OBS, NULL, LAC_BUDGET_DENSITY, 0.6, 0, &a));
     lac_checkpoint_options options = checkpoint_options(LAC_METHOD_OBS);
     options.allocation = a;
-    options.prune.permute = LAC_PERMUTE_ROWS; /* where a pattern knows of it */
+    prune.permute = LAC_PERMUTE_ROWS; /* where a pattern knows of it */
     options.resume = LAC_RESUME_YES;
     assert_ok(lac_checkpoint_prune(test_path("in.safetensors"), test_path("out.safetensors"), &options));
     assert_ok(lac_file_open(test_path("out.safetensors"), &file));
@@ -284,6 +286,9 @@ static void refusals(void **state)
     assert_fails(lac_checkpoint_allocate(in, &checkpoint, &o, &a), LAC_STATUS_INVALID_ARGUMENT, "amount is 1.5");
     o = good, o.device = NULL;
     assert_fails(lac_checkpoint_allocate(in, &checkpoint, &o, &a), LAC_STATUS_INVALID_ARGUMENT, "device is NULL");
+    lac_plan_options unset = {0};
+    o = good, o.plan = &unset;
+    assert_fails(lac_checkpoint_allocate(in, &checkpoint, &o, &a), LAC_STATUS_INVALID_ARGUMENT, "options->plan->size is 0");
     o = good, o.m = -1;
     assert_fails(lac_checkpoint_allocate(in, &checkpoint, &o, &a), LAC_STATUS_INVALID_ARGUMENT, "m is -1");
     lac_pattern bad = patterns[0];

@@ -464,11 +464,15 @@ static void compiling(void **state)
     REFUSES_COMPILE("m is NULL", options.m_count = 1);
     REFUSES_COMPILE("m[1] is 0", options.m = tokens, options.m_count = 2);
     REFUSES_COMPILE("dtype", options.dtype = LAC_DTYPE_F64);
-    REFUSES_COMPILE("x_layout is 2", options.plan.x_layout = (lac_layout)2);
+    lac_plan_options plan = {0};
+    REFUSES_COMPILE("options->plan->size is 0", options.plan = &plan);
+    plan.size = sizeof plan, plan.x_layout = (lac_layout)2;
+    REFUSES_COMPILE("x_layout is 2", options.plan = &plan);
     lac_pattern none = {0};
     REFUSES_COMPILE("family is 0", options.patterns = &none);
     lac_kernels_compile_options named = good;
-    named.plan.kernel = "no_such";
+    plan = (lac_plan_options){.size = sizeof plan, .kernel = "no_such"};
+    named.plan = &plan;
     assert_fails(lac_kernels_compile(&named), LAC_STATUS_NOT_FOUND, "no_such");
 }
 

@@ -391,13 +391,17 @@ static void test_failures(void **state)
     assert_fails(lac_checkpoint_prune(in, out, &o), LAC_STATUS_INVALID_ARGUMENT, "exclude");
     o.exclude_count = 0, o.keep_dense = 2;
     assert_fails(lac_checkpoint_prune(in, out, &o), LAC_STATUS_INVALID_ARGUMENT, "keep_dense");
-    o.keep_dense = 0, o.prune.size = 1000;
-    assert_fails(lac_checkpoint_prune(in, out, &o), LAC_STATUS_INVALID_ARGUMENT, "prune.size");
-    o.prune.size = 0, o.prune.score = (lac_score)9;
+    lac_prune_options prune = {0};
+    lac_compress_options compress = {0};
+    o.keep_dense = 0, o.prune = &prune, o.compress = &compress;
+    assert_fails(lac_checkpoint_prune(in, out, &o), LAC_STATUS_INVALID_ARGUMENT, "options->prune->size is 0");
+    prune.size = sizeof prune;
+    assert_fails(lac_checkpoint_prune(in, out, &o), LAC_STATUS_INVALID_ARGUMENT, "options->compress->size is 0");
+    compress.size = sizeof compress, prune.score = (lac_score)9;
     assert_fails(lac_checkpoint_prune(in, out, &o), LAC_STATUS_INVALID_ARGUMENT, "layers.0.weight");
-    o.prune.score = LAC_SCORE_L1, o.compress.dtype = LAC_DTYPE_F64;
+    prune.score = LAC_SCORE_L1, compress.dtype = LAC_DTYPE_F64;
     assert_fails(lac_checkpoint_prune(in, out, &o), LAC_STATUS_INVALID_ARGUMENT, "layers.0.weight");
-    o.compress.dtype = LAC_DTYPE_NONE;
+    compress.dtype = LAC_DTYPE_NONE;
     assert_status(lac_checkpoint_prune(test_path("missing"), out, &o), LAC_STATUS_IO);
     assert_status(lac_checkpoint_prune(in, test_path("missing/out"), &o), LAC_STATUS_IO);
 
@@ -409,10 +413,10 @@ static void test_failures(void **state)
     assert_ok(lac_writer_write_tensor(writer, "big", large, sizeof large));
     assert_ok(lac_writer_commit(writer));
     lac_writer_free(writer);
-    o.compress.dtype = LAC_DTYPE_F16;
+    compress.dtype = LAC_DTYPE_F16;
     assert_fails(lac_checkpoint_prune(test_path("big.safetensors"), out, &o), LAC_STATUS_VALUE_OUT_OF_RANGE, "big");
     assert_int_equal(test_folder_files(), 2);
-    o.compress.overflow = LAC_OVERFLOW_SATURATE;
+    compress.overflow = LAC_OVERFLOW_SATURATE;
     assert_ok(lac_checkpoint_prune(test_path("big.safetensors"), out, &o));
     assert_int_equal(test_folder_files(), 3);
 }

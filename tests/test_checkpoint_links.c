@@ -132,7 +132,8 @@ static lac_status run(const setup *s, const char *to, watch *w)
     lac_checkpoint_options options = {.size = sizeof options, .pattern = &pattern, .include = include, .producers = producers};
     options.include_count = split(s->include, copies[0], include);
     options.producer_count = split(s->producers, copies[1], producers);
-    options.prune.method = s->method, options.prune.permute = s->permute;
+    lac_prune_options prune = {.size = sizeof prune, .method = s->method, .permute = s->permute};
+    options.prune = &prune;
     options.keep_dense = s->keep_dense, options.resume = s->resume;
     options.on_layer = see, options.user = w;
     if (s->method >= LAC_METHOD_WANDA) options.calibration = test_path(inputs);
@@ -460,7 +461,8 @@ static uint64_t peak_of(int blocks)
                                       .producers = producers,
                                       .producer_count = 1,
                                       .calibration = test_path(inputs)};
-    options.prune.method = LAC_METHOD_OBS, options.prune.threads = 1;
+    lac_prune_options prune = {.size = sizeof prune, .method = LAC_METHOD_OBS, .threads = 1};
+    options.prune = &prune;
     live = peak = 0;
     assert_ok(lac_set_allocator(count_allocate, count_release, NULL));
     assert_ok(lac_checkpoint_prune(test_path(in), test_path("out"), &options));

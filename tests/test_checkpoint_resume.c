@@ -74,8 +74,8 @@ static lac_status run_to(const char *to, watch *w, const char *pattern, lac_meth
     lac_pattern p;
     assert_ok(lac_pattern_parse(pattern, &p));
     lac_checkpoint_options options = {.size = sizeof options, .pattern = &p, .on_layer = see, .user = w, .resume = resume};
-    options.prune.method = method;
-    options.prune.threads = 1;
+    lac_prune_options prune = {.size = sizeof prune, .method = method, .threads = 1};
+    options.prune = &prune;
     if (method >= LAC_METHOD_WANDA) options.calibration = test_path(inputs);
     return lac_checkpoint_prune(test_path(in), test_path(to), &options);
 }
@@ -327,7 +327,8 @@ static void failures_keep_what_is_finished(void **state)
     start("2:4", LAC_METHOD_OBS);
     assert_ok(lac_pattern_parse("2:4", &p));
     lac_checkpoint_options options = {.size = sizeof options, .pattern = &p, .resume = LAC_RESUME_YES};
-    options.prune.method = LAC_METHOD_OBS, options.calibration = test_path("none");
+    lac_prune_options prune = {.size = sizeof prune, .method = LAC_METHOD_OBS};
+    options.prune = &prune, options.calibration = test_path("none");
     assert_status(lac_checkpoint_prune(test_path(in), test_path(out), &options), LAC_STATUS_IO);
     assert_int_equal(test_folder_files(), 3);
     options.resume = (lac_resume)3;

@@ -120,6 +120,8 @@ static void compile(const char *kernel, int arch, const char *pattern, const var
 {
     lac_pattern parsed;
     assert_ok(lac_pattern_parse(pattern, &parsed));
+    lac_plan_options plan = v->plan;
+    plan.size = sizeof plan, plan.y_dtype = v->y_dtype, plan.kernel = kernel;
     lac_kernels_compile_options options = {.size = sizeof options,
                                            .archs = &archs[arch],
                                            .arch_count = 1,
@@ -130,12 +132,10 @@ static void compile(const char *kernel, int arch, const char *pattern, const var
                                            .m = &tokens[many],
                                            .m_count = 1,
                                            .dtype = v->dtype,
-                                           .plan = v->plan,
+                                           .plan = &plan,
                                            .folder = getenv("LAC_TEST_KERNEL_CACHE"),
                                            .on_program = on_program,
                                            .user = (void *)(uintptr_t)v};
-    options.plan.y_dtype = v->y_dtype;
-    options.plan.kernel = kernel;
     test_describe("%s, %s, %s, %s, precision %d, %lld tokens", kernel, archs[arch], pattern, lac_dtype_name(v->dtype),
                   (int)v->plan.precision, (long long)tokens[many]);
     assert_ok(lac_kernels_compile(&options));

@@ -376,6 +376,7 @@ static lac_status try_kernels_compile(test_scene *s)
 {
     static const char *const archs[] = {"sm_75", "sm_90a"};
     static const int64_t tokens[] = {1, 64};
+    lac_plan_options plan = {.size = sizeof plan, .kernel = "cuda_f32_plain"};
     lac_kernels_compile_options options = {.size = sizeof options,
                                            .archs = archs,
                                            .arch_count = 2,
@@ -385,7 +386,7 @@ static lac_status try_kernels_compile(test_scene *s)
                                            .k = TEST_COLS,
                                            .m = tokens,
                                            .m_count = 2,
-                                           .plan = {.kernel = "cuda_f32_plain"},
+                                           .plan = &plan,
                                            .folder = kernel_cache};
     return lac_kernels_compile(&options);
 }

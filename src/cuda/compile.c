@@ -21,6 +21,7 @@ typedef struct compile_item {
 
 typedef struct compile_list {
     const lac_kernels_compile_options *options;
+    lac_plan_options plan;
     lac_device **targets; /* [arch_count] */
     compile_item *items;
     uint64_t count, room;
@@ -77,12 +78,12 @@ static lac_status collect(compile_list *list, size_t arch, size_t pattern, const
     const lac_kernels_compile_options *o = list->options;
     const int64_t *tokens = o->m_count ? o->m : usual;
     size_t count = o->m_count ? o->m_count : sizeof usual / sizeof *usual;
-    lac_problem problem = {list->targets[arch], weight, 0, o->plan, NULL};
+    lac_problem problem = {list->targets[arch], weight, 0, list->plan, NULL};
     lac_status status = lac_plan_options_resolve(weight, problem.device, &problem.options);
     problem.options.kernel = NULL;
     for (size_t i = 0; i < lac_cuda_kernel_count && !status; ++i) {
         const lac_kernel *kernel = &lac_cuda_kernels[i];
-        if (o->plan.kernel && strcmp(o->plan.kernel, kernel->info.name) != 0) continue;
+        if (list->plan.kernel && strcmp(list->plan.kernel, kernel->info.name) != 0) continue;
         problem.kernel = kernel;
         for (size_t j = 0; j < count && !status; ++j) {
             problem.m = tokens[j];
@@ -106,7 +107,7 @@ static lac_status collect_timing(compile_list *list)
     compile_item item = {.name = "timing", .m = o->m_count ? o->m[0] : 1};
     lac_cuda_sweep_request(&item.request);
     lac_status status = LAC_STATUS_OK;
-    if (o->plan.kernel || o->plan.no_timing) return status;
+    if (list->plan.kernel || list->plan.no_timing) return status;
     for (; item.arch < o->arch_count && !status; ++item.arch) status = add_item(list, &item);
     return status;
 }
@@ -123,8 +124,8 @@ static lac_status collect_all(compile_list *list)
     }
     if (!status) status = collect_timing(list);
     if (!status && !list->applied)
-        status = lac_fail(LAC_STATUS_NOT_FOUND, "options->plan.kernel is '%.60s'; no kernel of that name applies",
-                          o->plan.kernel ? o->plan.kernel : "");
+        status = lac_fail(LAC_STATUS_NOT_FOUND, "options->plan->kernel is '%.60s'; no kernel of that name applies",
+                          list->plan.kernel ? list->plan.kernel : "");
     return status;
 }
 
@@ -185,7 +186,9 @@ lac_status lac_kernels_compile(const lac_kernels_compile_options *options)
     if (!o.k) o.k = 4096;
     if (!o.dtype) o.dtype = LAC_DTYPE_F32;
 
-    compile_list list = {.options = &o, .targets = lac_allocate_zeroed(o.arch_count * sizeof *list.targets)};
+    compile_list list = {.options = &o};
+    if ((status = lac_read_struct("options->plan", o.plan, &list.plan, sizeof list.plan))) return status;
+    list.targets = lac_allocate_zeroed(o.arch_count * sizeof *list.targets);
     if (!list.targets) return lac_fail_memory("targets", o.arch_count * sizeof *list.targets);
     for (size_t i = 0; i < o.arch_count && !status; ++i) status = lac_cuda_target_open(o.archs[i], &list.targets[i]);
     if (!status) status = collect_all(&list);

@@ -30,7 +30,10 @@ struct lac_allocation {
 /* A run of lac_checkpoint_allocate. */
 typedef struct run {
     lac_checkpoint_options checkpoint;
+    lac_prune_options prune;
+    lac_compress_options compress;
     lac_allocate_options options;
+    lac_plan_options plan;
     lac_file *file, *inputs;
     int64_t tensors;
     lac_allocation *made;
@@ -43,7 +46,7 @@ static double seconds_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static lac_status read_options(const lac_allocate_options *given, lac_allocate_options *out)
+static lac_status read_options(const lac_allocate_options *given, lac_allocate_options *out, lac_plan_options *plan)
 {
     lac_allocate_options o;
     if (!given) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options is NULL; a budget and patterns must be said");
@@ -66,11 +69,10 @@ static lac_status read_options(const lac_allocate_options *given, lac_allocate_o
     if (o.m < 0 || o.m > LAC_MAX_DIMENSION)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: m is %lld; it must be 0 (for 1) to %d", (long long)o.m,
                         LAC_MAX_DIMENSION);
-    if (o.plan.size > sizeof o.plan)
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: plan.size is %zu; at most %zu", o.plan.size, sizeof o.plan);
+    if ((status = lac_read_struct("options->plan", o.plan, plan, sizeof *plan)) != LAC_STATUS_OK) return status;
     if (o.m == 0) o.m = 1;
-    o.plan.size = sizeof o.plan;
-    o.plan.predict_only = 1;
+    plan->size = sizeof *plan;
+    plan->predict_only = 1;
     *out = o;
     return LAC_STATUS_OK;
 }
@@ -81,7 +83,7 @@ static lac_status predict(const run *r, const lac_weight *weight, const char *ke
 {
     lac_plan *plan = NULL;
     lac_plan_info info = {.size = sizeof info};
-    lac_plan_options options = r->options.plan;
+    lac_plan_options options = r->plan;
     if (kernel) options.kernel = kernel;
     lac_status status = lac_plan_create(r->options.device, weight, r->options.m, &options, &plan);
     if (status == LAC_STATUS_OK) status = lac_plan_get_info(plan, &info);
@@ -97,7 +99,7 @@ static lac_status predict_full(const run *r, const lac_matrix *dense, double *se
     lac_mask *mask = NULL;
     lac_weight *weight = NULL;
     lac_status status = lac_prune(dense, &full, NULL, &mask);
-    if (status == LAC_STATUS_OK) status = lac_weight_compress(dense, mask, &r->checkpoint.compress, &weight);
+    if (status == LAC_STATUS_OK) status = lac_weight_compress(dense, mask, &r->compress, &weight);
     if (status == LAC_STATUS_OK) status = predict(r, weight, NULL, seconds);
     lac_mask_free(mask);
     lac_weight_free(weight);
@@ -132,12 +134,12 @@ static lac_status measure_option(const run *r, lac_layer *layer, const lac_patte
     lac_layer_result result;
     lac_weight *weight = NULL;
     lac_mask_info mask = {.size = sizeof mask};
-    layer->options.permute = r->checkpoint.prune.permute & lac_permute_possible(pattern);
+    layer->options.permute = r->prune.permute & lac_permute_possible(pattern);
     lac_status status = lac_layer_prune(layer, pattern, &result);
     if (status != LAC_STATUS_OK) return status;
     status = lac_mask_get_info(result.mask, &mask);
     if (status == LAC_STATUS_OK && r->options.device)
-        status = lac_weight_compress(&result.values, result.mask, &r->checkpoint.compress, &weight);
+        status = lac_weight_compress(&result.values, result.mask, &r->compress, &weight);
     lac_layer_release(&result);
     if (weight && dense->dense_seconds < 0) {
         status = predict_dense(r, &layer->dense, weight, &dense->dense_seconds);
@@ -181,7 +183,7 @@ static lac_status measure_layer(const run *r, const lac_tensor_info *tensor)
     lac_choice_info *dense = one->options;
     *dense = (lac_choice_info){.size = sizeof *dense, .name = one->name, .n = tensor->shape[0], .k = tensor->shape[1]};
     dense->density = 1, dense->seconds = dense->dense_seconds = -1;
-    status = lac_layer_open(tensor, r->inputs, &r->checkpoint.prune, &layer);
+    status = lac_layer_open(tensor, r->inputs, &r->prune, &layer);
     if (status != LAC_STATUS_OK) return status;
     for (size_t i = 0; i < r->options.pattern_count && status == LAC_STATUS_OK; i++)
         status = measure_option(r, &layer, &r->options.patterns[i], dense, &one->options[i + 1]);
@@ -281,8 +283,8 @@ lac_status lac_checkpoint_allocate(const char *in, const lac_checkpoint_options 
     lac_file_info info = {.size = sizeof info};
     if (!in) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "in is NULL");
     if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
-    lac_status status = read_options(options, &r.options);
-    if (status == LAC_STATUS_OK) status = lac_checkpoint_read_options(checkpoint, false, &r.checkpoint);
+    lac_status status = read_options(options, &r.options, &r.plan);
+    if (status == LAC_STATUS_OK) status = lac_checkpoint_read_options(checkpoint, false, &r.checkpoint, &r.prune, &r.compress);
     if (status != LAC_STATUS_OK) return status;
     r.made = lac_allocate_zeroed(sizeof *r.made);
     if (!r.made) return lac_fail_memory("an allocation", sizeof *r.made);

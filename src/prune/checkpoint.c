@@ -40,6 +40,8 @@ typedef struct pending {
 
 typedef struct checkpoint {
     lac_checkpoint_options options;
+    lac_prune_options prune;
+    lac_compress_options compress;
     lac_file *file, *inputs; /* inputs: NULL without a calibration */
     lac_writer *writer;
     lac_links *links;     /* NULL: no layer's inputs are moved by the layers before it */
@@ -74,13 +76,13 @@ static lac_status get_tensor(const checkpoint *c, int64_t index, lac_tensor_info
 /* What may be reordered under this pattern, and stored so. With one pattern for all, one that knows no such order is refused in pruning. */
 static uint32_t permute_for(const checkpoint *c, int64_t index, const lac_pattern *pattern)
 {
-    uint32_t wanted = c->options.prune.permute & (lac_links_consumes(c->links, index) ? ~LAC_PERMUTE_COLUMNS : ~0u);
+    uint32_t wanted = c->prune.permute & (lac_links_consumes(c->links, index) ? ~LAC_PERMUTE_COLUMNS : ~0u);
     return c->options.allocation ? wanted & lac_permute_possible(pattern) : wanted;
 }
 
 static lac_status declare_pruned(const checkpoint *c, int64_t index, const lac_tensor_info *tensor, const lac_pattern *pattern)
 {
-    const lac_compress_options *o = &c->options.compress;
+    const lac_compress_options *o = &c->compress;
     uint32_t permute = permute_for(c, index, pattern);
     lac_weight_info info = {.size = sizeof info, .pattern = *pattern, .n = tensor->shape[0], .k = tensor->shape[1]};
     info.dtype = o->dtype != LAC_DTYPE_NONE ? o->dtype : tensor->dtype == LAC_DTYPE_F64 ? LAC_DTYPE_F32 : tensor->dtype;
@@ -143,7 +145,7 @@ static lac_status make_pruned(const checkpoint *c, const lac_layer_result *resul
 {
     if (!c->options.keep_dense) {
         lac_weight_info info = {.size = sizeof info};
-        lac_status status = lac_weight_compress(&result->values, result->mask, &c->options.compress, &out->weight);
+        lac_status status = lac_weight_compress(&result->values, result->mask, &c->compress, &out->weight);
         if (status == LAC_STATUS_OK) status = lac_weight_get_info(out->weight, &info);
         report->stored_bytes = info.value_bytes + info.index_bytes;
         return status;
@@ -166,7 +168,7 @@ static lac_status prune_tensor(const checkpoint *c, const lac_tensor_info *tenso
 {
     lac_layer layer;
     lac_layer_result result;
-    lac_prune_options options = c->options.prune;
+    lac_prune_options options = c->prune;
     options.permute = permute_for(c, report->index, &report->pattern);
     bool settled = settles_rows(options.permute, &report->pattern);
     lac_status status = lac_layer_open(tensor, c->inputs, &options, &layer);
@@ -275,7 +277,7 @@ static lac_status look_at(const checkpoint *c, const lac_tensor_info *tensor, ui
 {
     lac_tensor_info samples = {.size = sizeof samples};
     bool sampled = pruned && c->inputs && tensor->shape[0] > 0 && tensor->shape[1] > 0;
-    lac_status status = sampled ? lac_inputs_find(c->inputs, tensor->name, c->options.prune.method, &samples) : LAC_STATUS_OK;
+    lac_status status = sampled ? lac_inputs_find(c->inputs, tensor->name, c->prune.method, &samples) : LAC_STATUS_OK;
     if (status == LAC_STATUS_OK) *source = lac_resume_look(digest, sampled ? &samples : NULL);
     return status;
 }
@@ -287,7 +289,7 @@ static lac_status search_order(const checkpoint *c, const lac_tensor_info *tenso
     lac_layer layer;
     lac_layer_result result;
     lac_pattern pattern;
-    lac_prune_options options = c->options.prune;
+    lac_prune_options options = c->prune;
     lac_checkpoint_decide(&c->options, tensor, &pattern);
     options.permute = permute_for(c, index, &pattern) | LAC_PERMUTE_COLUMNS;
     lac_status status = lac_layer_open(tensor, c->inputs, &options, &layer);
@@ -397,7 +399,8 @@ static lac_status open_both(checkpoint *c, const char *in, const char *out)
     if (status == LAC_STATUS_OK) status = lac_links_make(&c->options, c->file, &c->links);
     if (status != LAC_STATUS_OK) return status;
     if (c->options.resume == LAC_RESUME_NO) return lac_writer_open(out, &c->writer);
-    status = lac_resume_open(out, c->options.resume, lac_checkpoint_describe(&c->options), &c->journal);
+    status =
+        lac_resume_open(out, c->options.resume, lac_checkpoint_describe(&c->options, &c->prune, &c->compress), &c->journal);
     return status == LAC_STATUS_OK ? lac_writer_open_partial(out, &c->writer) : status;
 }
 
@@ -419,7 +422,7 @@ lac_status lac_checkpoint_prune(const char *in, const char *out, const lac_check
     checkpoint c = {0};
     if (!in) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "in is NULL");
     if (!out) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "out is NULL");
-    lac_status status = lac_checkpoint_read_options(options, true, &c.options);
+    lac_status status = lac_checkpoint_read_options(options, true, &c.options, &c.prune, &c.compress);
     if (status != LAC_STATUS_OK) return status;
     status = open_both(&c, in, out);
     if (status == LAC_STATUS_OK) status = declare_all(&c);

@@ -8,7 +8,8 @@
 #include "lacuna.h"
 
 /* Reads and checks the options; with `patterned` a pattern or an allocation must be said. */
-lac_status lac_checkpoint_read_options(const lac_checkpoint_options *options, bool patterned, lac_checkpoint_options *out);
+lac_status lac_checkpoint_read_options(const lac_checkpoint_options *options, bool patterned, lac_checkpoint_options *out,
+                                       lac_prune_options *prune, lac_compress_options *compress);
 
 /* Why a tensor is copied as it is; "" when it is one to prune. Does not look at an allocation. */
 const char *lac_checkpoint_reason_to_copy(const lac_checkpoint_options *options, const lac_tensor_info *tensor);
@@ -17,7 +18,8 @@ const char *lac_checkpoint_reason_to_copy(const lac_checkpoint_options *options,
 const char *lac_checkpoint_decide(const lac_checkpoint_options *options, const lac_tensor_info *tensor, lac_pattern *pattern);
 
 /* Everything besides the tensors that decides what is written, for the journal; NULL without memory. */
-json_t *lac_checkpoint_describe(const lac_checkpoint_options *options);
+json_t *lac_checkpoint_describe(const lac_checkpoint_options *options, const lac_prune_options *prune,
+                                const lac_compress_options *compress);
 
 /* Opens the calibration file, when the options have one. */
 lac_status lac_checkpoint_open_inputs(const lac_checkpoint_options *options, lac_file **out);

@@ -23,7 +23,8 @@ static lac_status check_globs(const char *name, const char *const *globs, size_t
     return LAC_STATUS_OK;
 }
 
-lac_status lac_checkpoint_read_options(const lac_checkpoint_options *options, bool patterned, lac_checkpoint_options *out)
+lac_status lac_checkpoint_read_options(const lac_checkpoint_options *options, bool patterned, lac_checkpoint_options *out,
+                                       lac_prune_options *prune, lac_compress_options *compress)
 {
     if (!options) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options is NULL; a pattern must be said");
     lac_checkpoint_options o;
@@ -39,21 +40,20 @@ lac_status lac_checkpoint_read_options(const lac_checkpoint_options *options, bo
     if (status != LAC_STATUS_OK) return status;
     if (o.keep_dense != 0 && o.keep_dense != 1)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: keep_dense is %d; it must be 0 or 1", (int)o.keep_dense);
-    if (o.prune.size > sizeof o.prune || o.compress.size > sizeof o.compress)
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: prune.size is %zu and compress.size is %zu; at most %zu and %zu",
-                        o.prune.size, o.compress.size, sizeof o.prune, sizeof o.compress);
-    if (o.prune.size == 0) o.prune.size = sizeof o.prune;
-    if (o.compress.size == 0) o.compress.size = sizeof o.compress;
+    status = lac_read_struct("options->prune", o.prune, prune, sizeof *prune);
+    if (status == LAC_STATUS_OK) status = lac_read_struct("options->compress", o.compress, compress, sizeof *compress);
+    if (status != LAC_STATUS_OK) return status;
+    prune->size = sizeof *prune, compress->size = sizeof *compress;
     if (o.resume < LAC_RESUME_NO || o.resume > LAC_RESUME_RESTART)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: resume is %d, which is none of lac_resume", (int)o.resume);
-    bool calibrated = o.prune.method >= LAC_METHOD_WANDA;
+    bool calibrated = prune->method >= LAC_METHOD_WANDA;
     if (calibrated != (o.calibration != NULL))
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options: calibration is %s, but the method %s",
                         calibrated ? "NULL" : "given",
                         calibrated ? "judges weights by what it holds" : "looks at the weights alone");
-    if (o.prune.calibration)
+    if (prune->calibration)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
-                        "options: prune.calibration is given; a checkpoint's layers have one each, from a file");
+                        "options: prune->calibration is given; a checkpoint's layers have one each, from a file");
     *out = o;
     return LAC_STATUS_OK;
 }
@@ -136,17 +136,16 @@ static json_t *describe_choice(const lac_checkpoint_options *o)
 }
 
 /* Not the threads: the result is the same. A GPU sums otherwise. */
-json_t *lac_checkpoint_describe(const lac_checkpoint_options *o)
+json_t *lac_checkpoint_describe(const lac_checkpoint_options *o, const lac_prune_options *p, const lac_compress_options *c)
 {
-    const lac_prune_options *p = &o->prune;
     return json_pack("{s:o,s:o,s:o,s:o,s:o,s:i,s:i,s:f,s:i,s:i,s:i,s:b,s:s,s:i,s:i,s:i}", "pattern", describe_choice(o),
                      "schedule", describe_patterns(p->schedule, p->schedule_count), "include",
                      describe_globs(o->include, o->include_count), "exclude", describe_globs(o->exclude, o->exclude_count),
                      "producers", describe_globs(o->producers, o->producer_count), "method", (int)p->method, "score",
                      (int)p->score, "damping", p->damping, "permute", (int)p->permute, "permute_rounds", (int)p->permute_rounds,
                      "transposable", (int)p->transposable, "gpu", p->device && p->device->info.kind == LAC_DEVICE_KIND_CUDA,
-                     "dtype", lac_dtype_name(o->compress.dtype), "encoding", (int)o->compress.encoding, "overflow",
-                     (int)o->compress.overflow, "keep_dense", (int)o->keep_dense);
+                     "dtype", lac_dtype_name(c->dtype), "encoding", (int)c->encoding, "overflow", (int)c->overflow,
+                     "keep_dense", (int)o->keep_dense);
 }
 
 lac_status lac_checkpoint_open_inputs(const lac_checkpoint_options *options, lac_file **out)
