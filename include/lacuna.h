@@ -430,7 +430,8 @@ LAC_API void lac_file_close(lac_file *file);
 
 /* Writes a safetensors file in one pass: declare everything, then write it in the order of declaration. Nothing
  * appears under `path` before lac_writer_commit, which renames a finished temporary file beside it; freeing an
- * uncommitted writer removes that. */
+ * uncommitted writer removes that. A file that is replaced hands its permissions on, and where `path` is a link to a
+ * file, that file is replaced and the link stays. */
 typedef struct lac_writer lac_writer;
 
 LAC_API lac_status lac_writer_open(const char *path, lac_writer **out);

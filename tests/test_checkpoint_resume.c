@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/digest.h"
@@ -198,6 +199,33 @@ static void restarts_when_told(void **state)
     cut_off_after(4, "1:4", LAC_METHOD_MAGNITUDE);
     assert_ok(run(&w, "2:4", LAC_METHOD_MAGNITUDE, LAC_RESUME_RESTART));
     assert_int_equal(w.resumed, 0);
+    expect_whole();
+}
+
+/* Through a link to a private file: the link stays, and what is left meanwhile stands beside the file and is as private. */
+static void goes_on_behind_a_link(void **state)
+{
+    (void)state;
+    static const char link_name[] = "link.safetensors", partial[] = "sub/real.safetensors.partial";
+    struct stat found;
+    watch cut = {.stop_after = 2}, w = {0};
+    start("2:4", LAC_METHOD_MAGNITUDE);
+    assert_int_equal(mkdir(test_path("sub"), 0700), 0);
+    test_write_file(test_path("sub/real.safetensors"), "old", 3);
+    assert_int_equal(chmod(test_path("sub/real.safetensors"), 0640), 0);
+    assert_int_equal(symlink("sub/real.safetensors", test_path(link_name)), 0);
+    assert_status(run_to(link_name, &cut, "2:4", LAC_METHOD_MAGNITUDE, LAC_RESUME_YES), LAC_STATUS_CANCELLED);
+    assert_int_equal(stat(test_path(partial), &found), 0);
+    assert_int_equal(found.st_mode & 0777, 0600);
+    assert_ok(run_to(link_name, &w, "2:4", LAC_METHOD_MAGNITUDE, LAC_RESUME_YES));
+    assert_int_equal(w.resumed, 2);
+    assert_int_equal(lstat(test_path(link_name), &found), 0);
+    assert_true(S_ISLNK(found.st_mode));
+    assert_int_equal(stat(test_path(link_name), &found), 0);
+    assert_int_equal(found.st_mode & 0777, 0640);
+    assert_false(exists(partial));
+    assert_false(exists("sub/real.safetensors.journal"));
+    assert_int_equal(rename(test_path("sub/real.safetensors"), test_path(out)), 0);
     expect_whole();
 }
 
@@ -441,6 +469,7 @@ int main(void)
         cmocka_unit_test(goes_on_from_everywhere),
         cmocka_unit_test(goes_on_in_another_locale),
         cmocka_unit_test(restarts_when_told),
+        cmocka_unit_test(goes_on_behind_a_link),
         cmocka_unit_test(refuses_what_changed),
         cmocka_unit_test(believes_no_torn_journal),
         cmocka_unit_test(does_damaged_tensors_again),

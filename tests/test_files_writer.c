@@ -1,6 +1,8 @@
 /* test_files_writer.c - the safetensors writer: what it writes, what it refuses, and that a failure leaves nothing behind. */
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -331,6 +333,80 @@ static void honours_the_umask(void **state)
     assert_int_equal(found.st_mode & 0777, 0640);
 }
 
+static mode_t mode_of(const char *path)
+{
+    struct stat found;
+    assert_int_equal(lstat(path, &found), 0);
+    return found.st_mode & (S_IFMT | 0777);
+}
+
+static mode_t mode_of_the_temporary_file(void)
+{
+    mode_t mode = 0;
+    DIR *folder = opendir(test_path(""));
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        if (!strncmp(entry->d_name, ".lacuna-", 8)) mode = mode_of(test_path(entry->d_name));
+    closedir(folder);
+    return mode;
+}
+
+/* While it is written, too, nobody may read the new file who could not read the old one. */
+static void keeps_the_permissions_of_what_it_replaces(void **state)
+{
+    (void)state;
+    static const mode_t modes[] = {0600, 0640, 0444, 0666};
+    test_folder_clear();
+    lac_writer *writer = NULL;
+    char path[256];
+    snprintf(path, sizeof path, "%s", test_path("mode.safetensors"));
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        test_write_file(path, "old", 3);
+        assert_int_equal(chmod(path, modes[i]), 0);
+        assert_ok(lac_writer_open(path, &writer));
+        assert_int_equal(mode_of_the_temporary_file(), S_IFREG | 0600);
+        assert_ok(lac_writer_commit(writer));
+        lac_writer_free(writer);
+        assert_int_equal(mode_of(path), S_IFREG | modes[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+    float value = 1.0f;
+    lac_matrix matrix = {.data = &value, .dtype = LAC_DTYPE_F32, .rows = 1, .cols = 1};
+    test_write_file(path, "old", 3);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_ok(lac_matrix_save_npy(&matrix, path));
+    assert_int_equal(mode_of(path), S_IFREG | 0600);
+}
+
+static void follows_a_link_to_a_file(void **state)
+{
+    (void)state;
+    test_folder_clear();
+    lac_writer *writer = NULL;
+    lac_file *file = NULL;
+    char real[256], link[256], folder[256];
+    snprintf(real, sizeof real, "%s", test_path("sub/real.safetensors"));
+    snprintf(link, sizeof link, "%s", test_path("link.safetensors"));
+    snprintf(folder, sizeof folder, "%s", test_path("sub"));
+    assert_int_equal(mkdir(folder, 0700), 0);
+    test_write_file(real, "old", 3);
+    assert_int_equal(chmod(real, 0600), 0);
+    assert_int_equal(symlink("sub/real.safetensors", link), 0);
+    assert_ok(lac_writer_open(link, &writer));
+    assert_ok(lac_writer_commit(writer));
+    lac_writer_free(writer);
+    assert_int_equal(mode_of(link) & S_IFMT, S_IFLNK);
+    assert_int_equal(mode_of(real), S_IFREG | 0600);
+    assert_ok(lac_file_open(real, &file));
+    lac_file_close(file);
+    assert_int_equal(unlink(real), 0); /* the link now leads nowhere: a file takes its place */
+    assert_ok(lac_writer_open(link, &writer));
+    assert_ok(lac_writer_commit(writer));
+    lac_writer_free(writer);
+    assert_int_equal(mode_of(link) & S_IFMT, S_IFREG);
+    assert_int_equal(rmdir(folder), 0); /* nothing was left there */
+}
+
 /* A limit on the size of files stands for a full disk: write fails after a part is out. */
 static struct rlimit old_limit;
 
@@ -438,6 +514,8 @@ int main(void)
         cmocka_unit_test(refuses_a_free_weight_that_is_not_full),
         cmocka_unit_test(leaves_nothing_when_freed),
         cmocka_unit_test(honours_the_umask),
+        cmocka_unit_test(keeps_the_permissions_of_what_it_replaces),
+        cmocka_unit_test(follows_a_link_to_a_file),
         cmocka_unit_test(survives_a_full_disk),
         cmocka_unit_test(reads_large_offsets),
     };

@@ -5,7 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -23,6 +25,15 @@ static lac_status fail_errno(const lac_output *output, const char *what, int num
 {
     lac_error_text reason;
     return lac_fail(LAC_STATUS_IO, "%s: %s: %s", output->path, what, lac_error_describe(number, &reason));
+}
+
+lac_status lac_output_follow(const char *path, char **out)
+{
+    struct stat named, found;
+    char real[PATH_MAX];
+    bool leads = lstat(path, &named) == 0 && S_ISLNK(named.st_mode) && stat(path, &found) == 0 && realpath(path, real);
+    *out = lac_copy_text(leads ? real : path);
+    return *out ? LAC_STATUS_OK : lac_fail_memory("a path", strlen(leads ? real : path) + 1);
 }
 
 static lac_status open_folder(lac_output *output)
@@ -43,14 +54,18 @@ static lac_status open_folder(lac_output *output)
 }
 
 /* A rename would replace a device or fail on a folder only after all the work. */
-static lac_status check_target(const lac_output *output)
+static lac_status check_target(lac_output *output)
 {
     struct stat found;
     if (fstatat(output->folder, output->target, &found, 0) != 0) return LAC_STATUS_OK;
     if (S_ISDIR(found.st_mode)) return lac_fail(LAC_STATUS_IO, "%s: cannot write: it is a folder", output->path);
     if (!S_ISREG(found.st_mode)) return lac_fail(LAC_STATUS_IO, "%s: cannot write: it is not a regular file", output->path);
+    output->mode = found.st_mode & 0777;
     return LAC_STATUS_OK;
 }
+
+/* What replaces a file is its owner's alone until it is complete: then it gets that file's permissions. */
+static mode_t first_mode(const lac_output *output) { return output->mode < 0 ? 0666 : 0600; }
 
 static lac_status create_temporary(lac_output *output)
 {
@@ -61,7 +76,8 @@ static lac_status create_temporary(lac_output *output)
             return fail_errno(output, "cannot draw a temporary name", errno);
         }
         snprintf(output->temporary, sizeof output->temporary, ".lacuna-%016" PRIx64 ".tmp", number);
-        output->descriptor = openat(output->folder, output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        output->descriptor =
+            openat(output->folder, output->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, first_mode(output));
         if (output->descriptor >= 0) return LAC_STATUS_OK;
         output->temporary[0] = '\0';
         if (errno != EEXIST && errno != EINTR) return fail_errno(output, "cannot create a temporary file beside it", errno);
@@ -76,7 +92,8 @@ static lac_status open_partial(lac_output *output)
     snprintf(output->temporary, sizeof output->temporary, "%.250s.partial", output->target);
     output->stays = true;
     output->digest = lac_digest_begin();
-    output->descriptor = openat(output->folder, output->temporary, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    output->descriptor =
+        openat(output->folder, output->temporary, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, first_mode(output));
     if (output->descriptor < 0) return fail_errno(output, "cannot open its partial file", errno);
     if (fstat(output->descriptor, &found) != 0 || !S_ISREG(found.st_mode))
         return lac_fail(LAC_STATUS_IO, "%s.partial: is not a regular file", output->path);
@@ -85,10 +102,10 @@ static lac_status open_partial(lac_output *output)
 
 static lac_status open_output(const char *path, lac_status (*open_file)(lac_output *), lac_output *out)
 {
-    lac_output output = {.folder = -1, .descriptor = -1};
-    output.path = lac_copy_text(path);
-    if (!output.path) return lac_fail_memory("a path", strlen(path) + 1);
-    lac_status status = open_folder(&output);
+    lac_output output = {.folder = -1, .descriptor = -1, .mode = -1};
+    lac_status status = lac_output_follow(path, &output.path);
+    if (status != LAC_STATUS_OK) return status;
+    status = open_folder(&output);
     if (status == LAC_STATUS_OK) status = check_target(&output);
     if (status == LAC_STATUS_OK) status = open_file(&output);
     if (status != LAC_STATUS_OK) {
@@ -200,6 +217,7 @@ lac_status lac_output_commit(lac_output *output)
 {
     lac_status status = output->stays ? lac_output_cut(output) : LAC_STATUS_OK;
     if (status != LAC_STATUS_OK) return status;
+    if (output->mode >= 0) (void)!fchmod(output->descriptor, (mode_t)output->mode); /* some file systems know none */
     int number = sync_descriptor(output->descriptor);
     if (number != 0) return fail_errno(output, "cannot flush to the disk", number);
     int descriptor = output->descriptor;

@@ -14,10 +14,13 @@ typedef struct lac_output {
     const char *target;  /* its last component, within path                        */
     char temporary[264]; /* the temporary file's name in the folder; "" when gone */
     uint64_t bytes;      /* written so far                                        */
+    int mode;            /* the permissions of the file that it replaces; -1: of a new one */
     bool stays;          /* a file that a later run goes on with: it is not removed */
     lac_digest digest;   /* where it stays: of what was written since the caller last began one */
 } lac_output;
 
+/* What a link at `path` leads to, if it leads to a file, or `path` itself; lac_release gives it back. Both ways to open follow links. */
+lac_status lac_output_follow(const char *path, char **out);
 /* Makes the temporary file beside `path`. */
 lac_status lac_output_open(const char *path, lac_output *out);
 /* Opens or makes "<path>.partial", which outlives this process, and reads and writes it from its first byte. */

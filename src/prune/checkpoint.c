@@ -399,9 +399,15 @@ static lac_status open_both(checkpoint *c, const char *in, const char *out)
     if (status == LAC_STATUS_OK) status = lac_links_make(&c->options, c->file, &c->links);
     if (status != LAC_STATUS_OK) return status;
     if (c->options.resume == LAC_RESUME_NO) return lac_writer_open(out, &c->writer);
-    status =
-        lac_resume_open(out, c->options.resume, lac_checkpoint_describe(&c->options, &c->prune, &c->compress), &c->journal);
-    return status == LAC_STATUS_OK ? lac_writer_open_partial(out, &c->writer) : status;
+    /* What a run leaves stands beside the file, not beside a link to it: the rename ends in the same folder. */
+    char *real = NULL;
+    status = lac_output_follow(out, &real);
+    if (status == LAC_STATUS_OK)
+        status = lac_resume_open(real, c->options.resume, lac_checkpoint_describe(&c->options, &c->prune, &c->compress),
+                                 &c->journal);
+    if (status == LAC_STATUS_OK) status = lac_writer_open_partial(real, &c->writer);
+    lac_release(real);
+    return status;
 }
 
 /* Closes everything. A run that did not end well leaves what it pruned, and one that was refused what it found. */
