@@ -141,6 +141,8 @@ void cli_describe_completion(FILE *to, const char *shell);
 const char *cli_exit_meaning(int status);
 
 /* ---------------------------------------------------------------- report.c: errors, JSON, progress */
+/* Bytes of the control character (of ASCII, or U+0080 to U+009F in UTF-8) that `text` begins with; 0: of none. */
+size_t cli_control_bytes(const char *text);
 
 /* The subcommand that error messages name. */
 void cli_set_command_name(const char *name);

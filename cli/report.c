@@ -35,14 +35,20 @@ const char *cli_exit_meaning(int status)
     return "Stopped by a signal: 128 and its number.";
 }
 
+size_t cli_control_bytes(const char *text)
+{
+    unsigned char first = (unsigned char)text[0];
+    if (first == 0xc2 && ((unsigned char)text[1] & 0xe0) == 0x80) return 2;
+    return (first && first < 0x20) || first == 0x7f;
+}
+
 /* Names come out of files that nobody has vetted: they must not steer a terminal. */
 static void print_harmless(FILE *to, const char *text)
 {
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c < 0x20 || *c == 0x7f)
-            fprintf(to, "\\x%02x", *c);
-        else
-            fputc(*c, to);
+    while (*text) {
+        size_t control = cli_control_bytes(text);
+        if (!control) fputc(*text++, to);
+        for (; control; control--) fprintf(to, "\\x%02x", (unsigned char)*text++);
     }
 }
 
@@ -203,10 +209,11 @@ void cli_progress_start(cli_progress *progress, int when)
 /* How much of `text` print_harmless can print in `room` columns; no character is cut in two. */
 static size_t fitting_bytes(const char *text, int room)
 {
-    size_t count = 0;
-    for (; text[count]; count++) {
-        unsigned char c = (unsigned char)text[count];
-        room -= c < 0x20 || c == 0x7f ? 4 : 1;
+    size_t count = 0, step;
+    for (; text[count]; count += step) {
+        size_t control = cli_control_bytes(text + count);
+        step = control ? control : 1;
+        room -= control ? 4 * (int)control : 1;
         if (room < 0) break;
     }
     while (count && ((unsigned char)text[count] & 0xc0) == 0x80) count--;

@@ -99,9 +99,12 @@ static size_t screen_width(const char *text)
 /* A copy without control characters, which a name from a file could use to steer the terminal. */
 static char *copy_harmless(const char *text)
 {
-    char *copy = cli_copy_text(text);
-    for (char *c = copy; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    char *copy = cli_copy_text(text), *to = copy;
+    for (size_t control; *text; text += control ? control : 1) {
+        control = cli_control_bytes(text);
+        *to++ = control ? '?' : *text;
+    }
+    *to = '\0';
     return copy;
 }
 

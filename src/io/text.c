@@ -17,6 +17,8 @@ const char *lac_text_shorten_bytes(const char *text, size_t bytes, lac_short_tex
     for (size_t i = 0; i < count; i++) {
         unsigned char byte = (unsigned char)text[i];
         out->text[i] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
+        bool is_c1 = i > 0 && (unsigned char)text[i - 1] == 0xc2 && (byte & 0xe0) == 0x80; /* U+0080 to U+009F */
+        if (is_c1) out->text[i - 1] = out->text[i] = '?';
     }
     memcpy(out->text + count, count < bytes ? "..." : "", count < bytes ? 4 : 1);
     return out->text;

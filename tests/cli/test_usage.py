@@ -225,6 +225,16 @@ class Info(Case):
         self.assertNotIn("\x1b", out)
         _, error = self.run_lacuna("verify", "evil.safetensors", "--pattern", "1:2", status=1)
         self.assertNotIn("\x1b", error)
+        # A terminal takes U+009B for an escape and a bracket; letters that share its first byte stay.
+        write_safetensors(self.path("c1.safetensors"), {"a\u009b2Jx\u00a9": ("F32", [2, 2], [1.0, 2.0, 3.0, 4.0])})
+        out, _ = self.run_lacuna("info", "c1.safetensors")
+        self.assertIn("a?2Jx\u00a9", out)
+        _, error = self.run_lacuna("verify", "c1.safetensors", "--pattern", "1:2", status=1)
+        self.assertNotIn("\u009b", error)
+        _, error = self.run_lacuna("prune", "c1.safetensors", "o", "--pattern", "2:\u009b4", status=2)
+        self.assertIn("\\xc2\\x9b", error)
+        _, error = self.run_lacuna("convert", "c1.safetensors", "o.npy", "--name", "\u009b", status=3)
+        self.assertNotIn("\u009b", error)
 
     def test_file_names_that_are_no_utf8(self):
         write_npy(os.path.join(os.fsencode(self.folder), b"w\xff.npy"), [1, 1], [1.0])
@@ -273,7 +283,7 @@ class Terminal(Case):
         self.assertNotIn("left", self.run_on_terminal("prune", "model.safetensors", "o4", "-p", "2:4"))
 
     def test_progress_stays_on_its_line(self):
-        names = ["model.layers.%d.self_attn.q_proj.weight" % i for i in range(4)] + ["\x1b" * 50, "\u00e9" * 60]
+        names = ["model.layers.%d.self_attn.q_proj.weight" % i for i in range(4)] + ["\x1b" * 50, "\u009b" * 50, "\u00e9" * 60]
         write_safetensors(self.path("m.safetensors"), {name: ("F32", [4, 8], [1.0] * 32) for name in names})
         for width in (80, 50, 30, 10, 1):
             text = self.run_on_terminal("prune", "m.safetensors", "o", "-p", "2:4", "-f", "--progress", "always", columns=width)
