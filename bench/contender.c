@@ -436,13 +436,13 @@ int bench_contender_call_first(bench_contender *c)
 }
 
 /* The rotation begins anew with each replay. So that no copy comes round too early, the slots in use are a multiple of the
- * copies. */
-void bench_contender_record(bench_contender *c)
+ * copies; where a sweep is what keeps them cold, each is cold but once, and few copies are few calls. */
+void bench_contender_record(bench_contender *c, int sweep)
 {
     enum { LEAST_CALLS = 16 };
     const bench_backend *backend = c->problem->session->backend;
     size_t rotation = c->ring->count / c->copies * c->copies;
-    size_t calls = rotation * ((LEAST_CALLS + rotation - 1) / rotation);
+    size_t calls = sweep ? c->copies : rotation * ((LEAST_CALLS + rotation - 1) / rotation);
     int failed = 0;
     if (backend->record_begin()) return;
     for (size_t i = 0; !failed && i < calls; i++) failed = call(c, i % c->copies, i % rotation);

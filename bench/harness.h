@@ -203,8 +203,9 @@ lac_status bench_contender_copy(bench_contender *c, size_t copies);
 int bench_contender_call(bench_contender *c);
 int bench_contender_call_first(bench_contender *c);
 /* Records a rotation of calls, each copy and each slot of the ring as often as any other, to be replayed at once; on a
- * device that can. Sets recording and recorded, unless a call refuses to be recorded. */
-void bench_contender_record(bench_contender *c);
+ * device that can. Each copy once where the cache is swept before a replay. Sets recording and recorded, unless a call refuses
+ * to be recorded. */
+void bench_contender_record(bench_contender *c, int sweep);
 void bench_contender_close(bench_contender *c);
 /* The bytes of X, Y and weight that a call must move. */
 double bench_contender_bytes(const bench_contender *c);

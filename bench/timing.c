@@ -190,7 +190,7 @@ static int is_enough(const bench_session *session, const bench_contender *conten
 
 /* A GPU's clocks are down after a pause, and its kernels are loaded with their first call: works until neither is so, then
  * records the contenders whose calls are short. */
-static int wake(bench_session *session, bench_contender *contenders, size_t count)
+static int wake(bench_session *session, bench_contender *contenders, size_t count, int sweep)
 {
     const bench_backend *backend = session->backend;
     double begin = bench_seconds();
@@ -210,7 +210,7 @@ static int wake(bench_session *session, bench_contender *contenders, size_t coun
         }
     while (bench_seconds() - begin < needed);
     for (size_t i = 0; i < count; i++)
-        if (contenders[i].estimate < RECORD_BELOW) bench_contender_record(&contenders[i]);
+        if (contenders[i].estimate < RECORD_BELOW) bench_contender_record(&contenders[i], sweep);
     return backend->trouble() ? -1 : 0;
 }
 
@@ -226,7 +226,7 @@ int bench_time(bench_session *session, bench_contender *contenders, size_t count
         contenders[i].estimate = bench_seconds() - start;
         if (session->backend->kind == LAC_DEVICE_KIND_CPU) bench_settle();
     }
-    if (session->backend->record_begin && wake(session, contenders, count)) return -1;
+    if (session->backend->record_begin && wake(session, contenders, count, sweep)) return -1;
     for (size_t round = 0; !round || !is_enough(session, contenders, count, elapsed); round++) {
         for (size_t i = 0; i < count; i++) {
             if (options->should_stop && options->should_stop(options->user)) return -1;
