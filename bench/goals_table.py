@@ -33,8 +33,16 @@ FEW_FP32 = {"16:32": 1.7, "8:32": 3.2, "4:32": 5.5}
 
 
 def read(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
+    try:
+        with open(path, newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as trouble:
+        sys.exit("goals_table.py: %s: cannot be read: %s" % (path, trouble))
+    if not rows:
+        sys.exit("goals_table.py: %s: holds no rows" % path)
+    if "kernel" not in rows[0]:
+        sys.exit("goals_table.py: %s: is no CSV of lacuna bench: it has no column 'kernel'" % path)
+    return rows
 
 
 def is_peer(row):
@@ -230,6 +238,9 @@ def main():
     paths = [path for path in [given.fp32, given.f16, given.mma] + given.sweep if path]
     if not paths:
         parser.error("no file")
+    for path in (given.picks, given.counters):
+        if path:
+            read(path)  # what is wrong with it is told before anything is written
     all_rows = [row for path in paths + [given.rounds] * bool(given.rounds) for row in read(path)]
     print("# Results on an %s\n\nMade by `bench/goals_table.py` of the CSV files beside it. Driver %s, power limit %s W, cold L2, random data, "
           "medians; commits %s. `of dense` is against the quickest of cuBLAS and cuBLASLt in the same rounds, `of peers` is the peer's time over "

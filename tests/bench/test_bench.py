@@ -685,6 +685,17 @@ grep -v '^name' "$shapes" | cut -d, -f1 | while read -r name; do grep -qx "$name
         result = subprocess.run([sys.executable, "-B", script, "none", self.folder, self.path("results.csv")], capture_output=True, text=True)
         self.assertEqual(result.stdout.splitlines()[1:], ["results.csv,0123456+changes,cuda_spmv_gather,2,0,uncommitted"], result.stderr)
 
+    def test_tables_of_goals_need_rows(self):
+        script = os.path.join(os.path.dirname(SHAPES), "goals_table.py")
+        for name, content, said in (("head.csv", "kernel,speedup\n", "holds no rows"), ("empty.csv", "", "holds no rows"),
+                                    ("other.csv", "a,b\n1,2\n", "no column 'kernel'"), ("none.csv", None, "cannot be read")):
+            if content is not None:
+                with open(self.path(name), "w") as file:
+                    file.write(content)
+            result = subprocess.run([sys.executable, "-B", script, "--sweep", self.path(name)], capture_output=True, text=True)
+            self.assertEqual((result.returncode, result.stdout), (1, ""), result.stderr)
+            self.assertRegex(result.stderr, "^goals_table.py: .*%s: .*%s" % (name, said))
+
     def test_all_kernels_over_and_over(self):
         common = ["1,8,8", "-p", "2:4", "--threads", "1", "--baseline", "none", "--precision", "strict,fast", "--max-seconds", "20"]
         once = len(self.rows(*common, "-k", "all"))
