@@ -2,9 +2,9 @@
  * writes the CSV and the report. */
 #include "bench.h"
 #include "cli.h"
+#include "replace.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -415,7 +415,8 @@ static int check_settings(const bench_settings *s)
     if (s->from.count && (s->shapes.count || s->shape_file)) wrong = "--from runs nothing, so it takes no shapes";
     if (s->accuracy && !s->report) wrong = "--accuracy draws in the report, so it needs --report";
     if (s->from.count && !s->report && !s->compare && !s->csv) wrong = "--from needs --report, --compare or --csv";
-    if (s->csv && s->report && !strcmp(s->csv, s->report)) wrong = "--csv and --report name the same file";
+    if (s->csv && s->report && (!strcmp(s->csv, s->report) || is_same(s->csv, s->report)))
+        wrong = "--csv and --report name the same file";
     if (wrong) cli_error(NULL, NULL, "%s", wrong);
     return wrong ? CLI_EXIT_USAGE : check_files(s);
 }
@@ -494,20 +495,16 @@ static int read_results(bench_work *work)
     return CLI_EXIT_OK;
 }
 
-/* Before anything is timed, too: whether the report can be written. Nothing is made yet, since there may be no results. */
+/* Before anything is timed, too: whether the report can be written. Nothing stays of it yet, since there may be no results. */
 static int check_report(const char *path)
 {
     struct stat found;
-    const char *slash = strrchr(path, '/');
-    char folder[PATH_MAX] = ".";
-    if (slash) snprintf(folder, sizeof folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-    const char *wrong = NULL;
-    if (stat(path, &found) == 0 ? access(path, W_OK) : errno != ENOENT || access(folder, W_OK | X_OK))
-        wrong = strerror(errno);
-    else if (stat(path, &found) == 0 && S_ISDIR(found.st_mode))
-        wrong = "is a folder; name a file";
-    if (wrong) cli_error(path, NULL, "--report: %s", wrong);
-    return wrong ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
+    bench_replacement page;
+    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode))
+        return CLI_EXIT_OK; /* who reads a pipe would see its end */
+    if (!bench_replace_open(&page, path) && !bench_replace_close(&page, 0)) return CLI_EXIT_OK;
+    cli_error(path, NULL, "--report: %s", strerror(errno));
+    return CLI_EXIT_FAILURE;
 }
 
 /* Before anything is timed, like the table of losses, and before --csv replaces the file, should it be the same. */

@@ -354,6 +354,7 @@ class Bench(Case):
             (["--from", "out.csv", "--compare", "out.csv", "--report", "link.csv"], "--report would write over what --compare reads"),
             (["--shapes", "shapes.csv", "-p", "2:4", "--csv", "shapes.csv"], "--csv would write over what --shapes reads"),
             (["1,64,64", "--csv", "new", "--report", "new"], "name the same file"),
+            (["1,64,64", "--csv", "out.csv", "--report", "link.csv"], "name the same file"),
         ]:
             self.assertIn(words, self.bench(*arguments, status=2)[1])
             self.assertEqual(self.text("out.csv"), before)
@@ -468,7 +469,7 @@ class Bench(Case):
                 writer.writerow(dict(rows[0], **{column: value}))
             self.assertIn("bad.csv:2: column '%s' " % column, self.run_lacuna("bench", "--from", "bad.csv", "--report", "x.html", status=2)[1])
         self.assertIn("nowhere", self.run_lacuna("bench", "--from", "bare.csv", "--report", "nowhere/x.html", status=3)[1])
-        for path in ("nowhere/x.html", "."):  # said before anything is timed
+        for path in ("nowhere/x.html", ".", "r" * 240):  # said before anything is timed; the last leaves no room for what is beside it
             output, error = self.bench("8,64,64", "-p", "2:4", "--report", path, status=3)
             self.assertIn(path + ": --report:", error)
             self.assertEqual(output, "")
