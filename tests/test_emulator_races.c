@@ -134,6 +134,51 @@ static void copies(void **state)
     check_all(faults, sizeof faults / sizeof *faults);
 }
 
+/* What goes on by itself is known to nobody before it is waited for, whatever else has been waited for. */
+static void under_way(void **state)
+{
+    (void)state;
+    static const fault faults[] = {
+        {"another copy's mbarrier waited for",
+         STAGE FIRST_GO
+         "@%p4 bra end;\n"
+         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [tile], 16;\n" BULK "[tile+128], [%d0], 16, [tile];\n"
+         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [tile+8], 16;\n" BULK "[tile+256], [%d0], 16, [tile+8];\n" AWAIT
+         "both:\nmbarrier.try_wait.parity.shared::cta.b64 %p6, [tile+8], 0;\n@!%p6 bra both;\n"
+         "bra end;\nsecond:\nfilled:\nmbarrier.try_wait.parity.shared::cta.b64 %p6, [tile+$], 0;\n@!%p6 bra filled;\n"
+         "ld.shared.u32 %r1, [tile+128];\nend:\n",
+         "8", "0", .says = "by the copy engine", .launch = TWO},
+        {"cp.async waited for when others have read",
+         SECOND "@!%p4 cp.async.ca.shared.global [tile+128], [%d0+16], 4;\ncp.async.commit_group;\n$"
+                "@!%p5 ld.shared.u32 %r1, [tile+128];\nbar.sync 0;\ncp.async.wait_group 0;\n",
+         "bar.sync 0;\n", "cp.async.wait_group 0;\nbar.sync 0;\n", .says = "a race", .launch = TWO},
+        {"cp.async that tells an mbarrier, which is not waited for",
+         BARRIER "@!%p4 cp.async.ca.shared.global [tile+128], [%d0+16], 4;\n"
+                 "@!%p4 cp.async.mbarrier.arrive.noinc.shared::cta.b64 [tile];\nbar.sync 0;\n"
+                 "@!%p1 bra end;\n$ld.shared.u32 %r1, [tile+128];\nend:\n",
+         "", AWAIT, .says = "a race", .launch = TWO},
+        {"a box overwritten behind a barrier that nobody waited before",
+         STAGE FIRST_GO "@%p4 bra end;\nst.shared.u32 [tile+128], 0;\nfence.proxy.async;\n"
+                        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [map, {0, 0}], [tile+128];\n"
+                        "cp.async.bulk.commit_group;\n$"
+                        "back:\nmbarrier.try_wait.parity.shared::cta.b64 %p6, [tile+8], 0;\n@!%p6 bra back;\n"
+                        "cp.async.bulk.wait_group.read 0;\nbra end;\nsecond:\n@%p5 bra end;\n" AWAIT
+                        "st.shared.u32 [tile+128], 5;\nmbarrier.arrive.shared::cta.b64 _, [tile+8];\nend:\n",
+         ARRIVE, "cp.async.bulk.wait_group.read 0;\n" ARRIVE, .says = "a race", .launch = TWO},
+        {"what another block is sent, overwritten meanwhile",
+         "mov.u32 %r1, %cluster_ctarank;\nmov.u32 %r2, tile;\nsetp.ne.u32 %p1, %r1, 0;\nmapa.shared::cluster.u32 %r3, %r2, 1;\n"
+         "add.u32 %r5, %r3, 128;\nmapa.shared::cluster.u32 %r6, %r2, 0;\nmbarrier.init.shared::cta.b64 [tile], 1;\n"
+         "mbarrier.init.shared::cta.b64 [tile+8], 1;\nfence.mbarrier_init.release.cluster;\n"
+         "st.shared.v4.u32 [tile+256], {%r1, %r1, %r1, %r1};\nfence.proxy.async;\n" CLUSTER_BARRIER "@%p1 bra second;\n"
+         "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r5], [tile+256], 16, [%r3];\n$"
+         "st.shared.u32 [tile+256], 5;\nbra end;\nsecond:\nmbarrier.arrive.expect_tx.shared::cta.b64 _, [tile], 16;\n" AWAIT
+         "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r6+8];\nend:\n" CLUSTER_BARRIER,
+         "", "remote:\nmbarrier.try_wait.parity.shared::cta.b64 %p6, [tile+8], 0;\n@!%p6 bra remote;\n",
+         .says = "which was read", .launch = PAIR},
+    };
+    check_all(faults, sizeof faults / sizeof *faults);
+}
+
 /* Lanes that came together at an instruction of the whole warp: in order on hardware, which issues a warp's accesses one behind the other,
  * and not by the manual. */
 static void strictness(void **state)
@@ -161,9 +206,9 @@ static int look_for_races(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup(between_warps, look_for_races),
-                                       cmocka_unit_test_setup(between_lanes, look_for_races),
-                                       cmocka_unit_test_setup(mbarriers, look_for_races),
-                                       cmocka_unit_test_setup(copies, look_for_races), cmocka_unit_test(strictness)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(between_warps, look_for_races), cmocka_unit_test_setup(between_lanes, look_for_races),
+        cmocka_unit_test_setup(mbarriers, look_for_races),     cmocka_unit_test_setup(copies, look_for_races),
+        cmocka_unit_test_setup(under_way, look_for_races),     cmocka_unit_test(strictness)};
     return cmocka_run_group_tests(tests, case_open, case_close);
 }

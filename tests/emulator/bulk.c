@@ -120,7 +120,10 @@ static void start(emu_warp *warp, const emu_instruction *in, int lane, emu_pendi
         emu_check_fence(warp, in, copy.owner, copy.barrier, 8, "the mbarrier");
         emu_race_check(warp, in, lane, copy.owner, copy.barrier, 8, EMU_READS);
         emu_race_check(warp, in, lane, copy.owner, copy.to, copy.bytes, EMU_WRITES);
-        copy.number = emu_race_note_copy(in, copy.owner, copy.to, copy.bytes);
+        copy.number = emu_race_number_copy(copy.owner);
+        emu_race_note_copy(in, copy.number, copy.owner, copy.barrier, copy.owner, copy.to, copy.bytes, EMU_WRITES);
+        if (copy.kind == EMU_BYTES && in->number[0])
+            emu_race_note_copy(in, copy.number, copy.owner, copy.barrier, warp->block, copy.from, copy.bytes, EMU_READS);
         emu_engine_start(warp, copy);
         if (!blocks) return;
     }
@@ -201,8 +204,6 @@ static void land_store(emu_warp *warp, const emu_store *store)
 {
     box_walk walk = {warp, store->in, warp->block->shared};
     walk_box(&store->map, store->at, store->from, store_chunk, &walk);
-    emu_race_note(warp, store->in, 1u << store->lane, warp->block, warp->block->shared + (store->from - EMU_SHARED_FIRST),
-                  box_bytes(&store->map), EMU_READS);
 }
 
 /* Lands stores of `lanes` whose group is before the one that a lane's `before` names. */
@@ -215,7 +216,9 @@ static void land_stores(emu_warp *warp, uint32_t lanes, const uint32_t *before)
             at = &store->next;
             continue;
         }
-        land_store(warp, store);
+        if (!store->landed) land_store(warp, store);
+        emu_race_note(warp, store->in, 1u << store->lane, warp->block, warp->block->shared + (store->from - EMU_SHARED_FIRST),
+                      box_bytes(&store->map), EMU_READS);
         *at = store->next;
         free(store);
     }
@@ -225,6 +228,7 @@ static void land_stores(emu_warp *warp, uint32_t lanes, const uint32_t *before)
 void emu_stores_end(emu_warp *warp)
 {
     const emu_store *store = warp->copies ? warp->copies->stores : NULL;
+    while (store && store->landed) store = store->next;
     if (store) emu_fail(warp, store->in, store->lane, "the thread ended before its box was read, by cp.async.bulk.wait_group");
 }
 
@@ -250,11 +254,10 @@ static emu_outcome run_tensor_store(emu_warp *warp, const emu_instruction *in, u
         const unsigned char *source = emu_shared(warp, in, store.from, box_bytes(&store.map), "stores out of");
         emu_check_fence(warp, in, warp->block, source, box_bytes(&store.map), "what is stored");
         emu_race_check(warp, in, lane, warp->block, source, box_bytes(&store.map), EMU_READS);
+        emu_race_begin(warp, in, 1u << lane, warp->block, source, box_bytes(&store.map), EMU_READS);
         emu_order order = warp->block->grid->order;
-        if (order == EMU_EARLY || (order == EMU_RANDOM && emu_random(warp->block->grid) % 2)) {
-            land_store(warp, &store);
-            continue;
-        }
+        store.landed = order == EMU_EARLY || (order == EMU_RANDOM && emu_random(warp->block->grid) % 2);
+        if (store.landed) land_store(warp, &store);
         emu_store **end = &copies->stores, *kept = malloc(sizeof *kept);
         if (!kept) abort();
         *kept = store;

@@ -99,7 +99,10 @@ static emu_outcome run_init(emu_warp *warp, const emu_instruction *in, uint32_t 
         emu_saw_write(warp, warp->block, at, 8);
         emu_race_check(warp, in, lane, warp->block, at, 8, EMU_WRITES);
         emu_race_note(warp, in, 1u << lane, warp->block, at, 8, EMU_WRITES);
-        if (warp->block->races) *emu_race_told(warp->block, at) = (emu_told){0};
+        emu_told *told = emu_race_told(warp->block, at);
+        if (!told) continue;
+        emu_race_forget(warp->block->cluster, &told->coming);
+        emu_race_forget(warp->block->cluster, &told->ended);
     }
     return EMU_STEP;
 }
@@ -180,7 +183,7 @@ static void land_lane(emu_warp *warp, const emu_lane_copy *copy, int lane)
 }
 
 /* Lands a warp's cp.async that `lanes` started in groups before the one that each lane's `before` names, and before `stamp`. What was
- * `waited` for is written by now, as far as others may know: only then, and not when it was started. */
+ * `waited` for is written by now, as far as the lane may tell others. */
 static void land_lanes(emu_warp *warp, uint32_t lanes, const uint32_t *before, uint64_t stamp, bool waited)
 {
     emu_copies *copies = warp->copies;
@@ -189,11 +192,10 @@ static void land_lanes(emu_warp *warp, uint32_t lanes, const uint32_t *before, u
         emu_lane_copy *copy = *at;
         for (int lane = 0; lane < EMU_LANES; ++lane) {
             if (!(copy->lanes & lanes & 1u << lane) || copy->group[lane] >= before[lane] || copy->stamp >= stamp) continue;
-            land_lane(warp, copy, lane);
+            if (!copy->landed) land_lane(warp, copy, lane);
             copy->lanes &= ~(1u << lane);
-            if (!waited || copy->stamp < copies->told[lane]) continue;
-            emu_race_check(warp, copy->in, lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);
-            emu_race_note(warp, copy->in, 1u << lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);
+            if (waited && !(copy->told >> lane & 1))
+                emu_race_note(warp, copy->in, 1u << lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);
         }
         if (copy->lanes) {
             at = &copy->next;
@@ -206,13 +208,16 @@ static void land_lanes(emu_warp *warp, uint32_t lanes, const uint32_t *before, u
     while (*copies->end) copies->end = &(*copies->end)->next;
 }
 
-/* What the lanes of an arrival had done when they started it. */
-static void tell_barriers(const emu_pending *copy)
+/* What the lanes of an arrival had done when they started it, and what they had copied there. */
+static void tell_barriers(emu_pending *copy)
 {
     for (int lane = 0; copy->told && lane < EMU_LANES; ++lane) {
         if (!(copy->lanes >> lane & 1) || (lane && copy->barriers[lane] == copy->barriers[lane - 1])) continue;
-        emu_race_add(copy->owner->cluster, &emu_race_told(copy->owner, copy->barriers[lane])->coming, copy->told);
+        emu_past **coming = &emu_race_told(copy->owner, copy->barriers[lane])->coming;
+        emu_race_add(copy->owner->cluster, coming, copy->told);
+        emu_race_release_copy(copy->owner, copy->barriers[lane], copy->number, coming);
     }
+    emu_race_forget(copy->owner->cluster, &copy->told);
 }
 
 static void land(emu_pending *copy)
@@ -233,7 +238,8 @@ static void land(emu_pending *copy)
         memcpy(copy->to, copy->kind == EMU_SENT ? copy->data : copy->from, copy->bytes);
     emu_saw_landing(copy->owner, copy->to, copy->bytes);
     warp->block->grid->counts.async_bytes += copy->bytes;
-    if (copy->number) emu_race_release_copy(copy->owner, copy->number, &emu_race_told(copy->owner, copy->barrier)->coming);
+    if (copy->number)
+        emu_race_release_copy(copy->owner, copy->barrier, copy->number, &emu_race_told(copy->owner, copy->barrier)->coming);
     complete(warp, copy->in, copy->owner, copy->barrier, copy->bytes);
 }
 
@@ -349,10 +355,12 @@ static emu_outcome run_copy(emu_warp *warp, const emu_instruction *in, uint32_t 
         copy->from[lane] = none ? NULL : emu_global(warp, in, from, copy->bytes, "copies from");
         copy->group[lane] = copies->committed[lane];
         emu_race_check(warp, in, lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);
-        emu_race_note(warp, in, 1u << lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);
+        emu_race_begin(warp, in, 1u << lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);
         poison(warp, copy->to[lane], copy->bytes);
     }
-    if (warp->block->grid->order == EMU_EARLY) land_lanes(warp, mask, every_group, UINT64_MAX, false);
+    copy->landed = warp->block->grid->order == EMU_EARLY; /* and is still to be waited for */
+    for (int lane = 0; copy->landed && lane < EMU_LANES; ++lane)
+        if (mask >> lane & 1) land_lane(warp, copy, lane);
     return EMU_STEP;
 }
 
@@ -375,6 +383,7 @@ static emu_outcome run_wait_group(emu_warp *warp, const emu_instruction *in, uin
         before[lane] = in->number[0] < 0 ? UINT32_MAX : done > left ? done - left : 0;
     }
     land_lanes(warp, mask, before, UINT64_MAX, true);
+    emu_race_acquire(warp, mask, copies->told); /* maybe more than these groups: what is told twice is rarely the fault */
     return EMU_STEP;
 }
 
@@ -386,8 +395,15 @@ static emu_outcome run_arrive_behind(emu_warp *warp, const emu_instruction *in, 
     for (int lane = 0; lane < EMU_LANES; ++lane)
         if (mask >> lane & 1)
             arrival.barriers[lane] = barrier_of(warp, in, emu_address(warp, &in->operand[0], lane), lane, &arrival.owner);
-    for (int lane = 0; lane < EMU_LANES; ++lane)
-        if (mask >> lane & 1) copies->told[lane] = copies->stamp;
+    arrival.number = emu_race_number_copy(arrival.owner);
+    for (emu_lane_copy *copy = copies->first; arrival.number && copy; copy = copy->next)
+        for (int lane = 0; lane < EMU_LANES; ++lane) {
+            if (!(copy->lanes & ~copy->told & mask & 1u << lane)) continue;
+            copy->told |= 1u << lane;
+            emu_race_note_copy(copy->in, arrival.number, arrival.owner, arrival.barriers[lane], warp->block, copy->to[lane],
+                               copy->bytes, EMU_WRITES);
+            emu_race_release_copy(arrival.owner, arrival.barriers[lane], arrival.number, &copies->told);
+        }
     emu_race_release(warp, mask, &arrival.told);
     emu_engine_start(warp, arrival);
     return EMU_STEP;

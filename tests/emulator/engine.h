@@ -8,7 +8,9 @@
 typedef struct emu_lane_copy {
     struct emu_lane_copy *next;
     const emu_instruction *in;
-    uint32_t bytes, lanes;     /* lanes whose copy has not landed */
+    uint32_t bytes, lanes; /* lanes whose copy has not landed, or was not waited for */
+    uint32_t told;         /* lanes that have it tell an mbarrier */
+    bool landed;
     uint64_t stamp;            /* how many its warp had started before */
     uint32_t group[EMU_LANES]; /* the group that was open */
     unsigned char *to[EMU_LANES];
@@ -24,13 +26,14 @@ typedef struct emu_store {
     emu_tensor_map map;
     int at[5];
     uint32_t from; /* a shared address of the block */
+    bool landed;
 } emu_store;
 
 struct emu_copies {
     emu_lane_copy *first, **end;   /* in the order of their start */
     emu_store *stores;             /* likewise */
     uint64_t stamp;                /* cp.async so far */
-    uint64_t told[EMU_LANES];      /* those of each lane before this one tell an mbarrier when they have landed */
+    emu_past *told;                /* what those tell that an mbarrier is told of (races.c) */
     uint32_t committed[EMU_LANES]; /* groups of cp.async that each lane has closed */
     uint32_t stores_committed[EMU_LANES];
 };

@@ -70,6 +70,7 @@ static void view_copy(emu_warp *warp, const emu_instruction *in, const view *v, 
             const unsigned char *chunk = emu_shared(warp, in, at[i], 16, names[which]);
             emu_check_fence(warp, in, warp->block, chunk, 16, names[which]);
             emu_race_check(warp, in, EMU_ANY_LANE, warp->block, chunk, 16, EMU_READS);
+            emu_race_begin(warp, in, ~0u, warp->block, chunk, 16, EMU_READS);
             memcpy(to, chunk, 16);
         }
     }
@@ -185,7 +186,7 @@ static void check_shared(emu_warp *warp, const emu_instruction *in, const produc
         strip_addresses(v, strip, at);
         for (int i = 0; i < v->depth; i++, then += 16) {
             const unsigned char *now = emu_shared(warp, in, at[i], 16, names[which]);
-            emu_race_note(warp, in, ~0u, warp->block, now, 16, EMU_READS);
+            emu_race_note(warp, p->in, ~0u, warp->block, now, 16, EMU_READS);
             if (memcmp(now, then, 16) == 0) continue;
             uint32_t byte = 0;
             while (now[byte] == then[byte]) byte++;

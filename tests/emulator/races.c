@@ -4,10 +4,10 @@
  * that it has waited for (vector clocks). An access must know of every earlier one if either writes.
  *
  * Threads count by themselves: what lane 0 has waited for, the others know only behind bar.warp.sync or, but where EMULATOR_RACES is
- * strict, another instruction that the whole warp comes together for. What goes on by itself counts when it is waited for: wgmma's reads
- * at wgmma.wait_group, a box that is stored at cp.async.bulk.wait_group, cp.async at its wait_group; a bulk copy writes from its start on,
- * and is told of at its mbarrier. Called by those who access memory and by those who wait. Global memory is not looked at, nor the scope
- * of what is told at an mbarrier. */
+ * strict, another instruction that the whole warp comes together for. What goes on by itself is under way, and known to nobody, until it
+ * is waited for: wgmma's reads at wgmma.wait_group, a box that is stored at cp.async.bulk.wait_group, cp.async at its wait_group; or until
+ * it is told of at its mbarrier, like a bulk copy, and cp.async that arrives there. Called by those who access memory and by those who
+ * wait. Global memory is not looked at, nor the scope of what is told at an mbarrier. */
 #include "races.h"
 
 #include <stdio.h>
@@ -17,14 +17,16 @@
 enum {
     CHUNK = 16,
     MOST_NOTES = 256,
-    ENGINE = 0xffff /* in a warp's place: the copy engine, as if it were one thread of the block */
+    ENGINE =
+        0xffff /* in a warp's place: the copy engine, as if it were one of the block. Each lane is for every 32nd mbarrier */
 };
+static const uint32_t UNDER_WAY = UINT32_MAX; /* a tick that nobody is told of */
 
 struct emu_past {
     emu_past *made_before; /* of the cluster: all go with it */
     emu_past *spare;
     uint32_t holders;
-    uint32_t tick[]; /* of each thread of the cluster, and of each block's copies */
+    uint32_t tick[]; /* of each thread of the cluster, and of each block's engine */
 };
 
 typedef struct note {
@@ -45,7 +47,7 @@ typedef struct chunk {
 struct emu_races {
     chunk *chunk;    /* of each 16 bytes of its shared memory */
     emu_told *told;  /* of each 8 */
-    uint32_t copies; /* that were started to it */
+    uint32_t copies; /* that tell an mbarrier of its */
     size_t chunks;
 };
 
@@ -125,8 +127,8 @@ void emu_race_add(emu_cluster *cluster, emu_past **into, emu_past *from)
 
 static size_t first_thread(const emu_block *block, uint32_t rank, uint32_t warp)
 {
-    if (warp == ENGINE) return (size_t)block->cluster->blocks * (size_t)block->warps * EMU_LANES + rank;
-    return ((size_t)rank * (size_t)block->warps + warp) * EMU_LANES;
+    size_t warps = (size_t)block->warps;
+    return (warp == ENGINE ? block->cluster->blocks * warps + rank : rank * warps + warp) * EMU_LANES;
 }
 
 void emu_race_release(emu_warp *warp, uint32_t lanes, emu_past **to)
@@ -146,11 +148,18 @@ void emu_race_release(emu_warp *warp, uint32_t lanes, emu_past **to)
     warp->tick++;
 }
 
-void emu_race_release_copy(const emu_block *owner, uint32_t number, emu_past **to)
+/* Of neighbours each has its own, so that a copy's end tells nothing of another's that goes on. */
+static uint32_t lane_of_barrier(const emu_block *owner, const unsigned char *barrier)
 {
-    past_own(owner->cluster, to);
-    uint32_t *copies = (*to)->tick + first_thread(owner, owner->rank, ENGINE);
-    if (*copies < number) *copies = number;
+    return (uint32_t)(barrier - owner->shared) / 8 % EMU_LANES;
+}
+
+void emu_race_release_copy(const emu_block *told, const unsigned char *barrier, uint32_t number, emu_past **to)
+{
+    if (!number) return;
+    past_own(told->cluster, to);
+    uint32_t *known = (*to)->tick + first_thread(told, told->rank, ENGINE) + lane_of_barrier(told, barrier);
+    if (*known < number) *known = number;
 }
 
 void emu_race_acquire(emu_warp *warp, uint32_t lanes, emu_past *from)
@@ -186,8 +195,13 @@ void emu_race_move(emu_cluster *cluster, emu_past **into, emu_past **from)
 {
     if (!cluster->pasts) return;
     emu_race_add(cluster, into, *from);
-    past_drop(cluster, *from);
-    *from = NULL;
+    emu_race_forget(cluster, from);
+}
+
+void emu_race_forget(emu_cluster *cluster, emu_past **past)
+{
+    past_drop(cluster, *past);
+    *past = NULL;
 }
 
 emu_told *emu_race_told(const emu_block *owner, const unsigned char *barrier)
@@ -267,20 +281,23 @@ void emu_race_check(emu_warp *warp, const emu_instruction *in, int lane, const e
 }
 
 /* Behind a write nobody need ask for what came before: he would have to know of the write, and who wrote knew of that. Behind a thread's
- * read the same holds for its earlier ones. */
-static bool is_covered(const note *before, const note *by)
+ * read the same holds for its earlier ones; but what is under way ends by its own instruction. Whether nothing is left of it. */
+static bool cover(note *before, const note *by)
 {
-    if (before->bytes & ~by->bytes) return false;
-    if (by->access == EMU_WRITES) return true;
-    return before->access == by->access && before->warp == by->warp && before->rank == by->rank &&
-           !(before->lanes & ~by->lanes);
+    bool same = before->access == by->access && before->warp == by->warp && before->rank == by->rank &&
+                (before->tick != UNDER_WAY || before->in == by->in);
+    if (by->access == EMU_WRITES || (same && !(before->lanes & ~by->lanes)))
+        before->bytes &= (uint16_t)~by->bytes;
+    else if (same && !(before->bytes & ~by->bytes))
+        before->lanes &= ~by->lanes;
+    return !before->bytes || !before->lanes;
 }
 
 static void add_note(chunk *book, note n)
 {
     uint16_t kept = 0;
     for (uint16_t i = 0; i < book->count; ++i)
-        if (!is_covered(&book->notes[i], &n)) book->notes[kept++] = book->notes[i];
+        if (!cover(&book->notes[i], &n)) book->notes[kept++] = book->notes[i];
     book->count = kept;
     for (note *other = book->notes; other < book->notes + kept; ++other) {
         if (other->in != n.in || other->tick != n.tick || other->warp != n.warp || other->rank != n.rank ||
@@ -313,30 +330,44 @@ static void note_all(const emu_block *owner, const unsigned char *at, size_t byt
     }
 }
 
-void emu_race_note(emu_warp *warp, const emu_instruction *in, uint32_t lanes, const emu_block *owner, const unsigned char *at,
-                   size_t bytes, emu_access access)
+static void note_at(emu_warp *warp, const emu_instruction *in, uint32_t lanes, const emu_block *owner, const unsigned char *at,
+                    size_t bytes, emu_access access, uint32_t tick)
 {
     if (!owner->races) return;
     note n = {.in = in,
               .lanes = lanes,
-              .tick = warp->tick,
+              .tick = tick,
               .warp = (uint16_t)warp->index,
               .rank = (uint16_t)warp->block->rank,
               .access = (uint16_t)access};
     note_all(owner, at, bytes, n);
 }
 
-uint32_t emu_race_note_copy(const emu_instruction *in, const emu_block *owner, const unsigned char *at, size_t bytes)
+void emu_race_note(emu_warp *warp, const emu_instruction *in, uint32_t lanes, const emu_block *owner, const unsigned char *at,
+                   size_t bytes, emu_access access)
 {
-    if (!owner->races) return 0;
+    note_at(warp, in, lanes, owner, at, bytes, access, warp->tick);
+}
+
+void emu_race_begin(emu_warp *warp, const emu_instruction *in, uint32_t lanes, const emu_block *owner, const unsigned char *at,
+                    size_t bytes, emu_access access)
+{
+    note_at(warp, in, lanes, owner, at, bytes, access, UNDER_WAY);
+}
+
+uint32_t emu_race_number_copy(const emu_block *owner) { return owner->races ? ++owner->races->copies : 0; }
+
+void emu_race_note_copy(const emu_instruction *in, uint32_t number, const emu_block *told, const unsigned char *barrier,
+                        const emu_block *owner, const unsigned char *at, size_t bytes, emu_access access)
+{
+    if (!number) return;
     note n = {.in = in,
-              .lanes = 1,
-              .tick = ++owner->races->copies,
+              .lanes = 1u << lane_of_barrier(told, barrier),
+              .tick = number,
               .warp = ENGINE,
-              .rank = (uint16_t)owner->rank,
-              .access = EMU_WRITES};
+              .rank = (uint16_t)told->rank,
+              .access = (uint16_t)access};
     note_all(owner, at, bytes, n);
-    return n.tick;
 }
 
 /* ---- books */

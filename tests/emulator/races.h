@@ -22,9 +22,14 @@ void emu_race_check(emu_warp *warp, const emu_instruction *in, int lane, const e
 /* What `lanes` have done by now. */
 void emu_race_note(emu_warp *warp, const emu_instruction *in, uint32_t lanes, const emu_block *owner, const unsigned char *at,
                    size_t bytes, emu_access access);
-/* The copy engine writes there from now on, until it tells an mbarrier of the same block. Gives the copy's number. */
-uint32_t emu_race_note_copy(const emu_instruction *in, const emu_block *owner, const unsigned char *at, size_t bytes);
-void emu_race_release_copy(const emu_block *owner, uint32_t number, emu_past **to);
+/* What they have started and not waited for: it is noted once more then. */
+void emu_race_begin(emu_warp *warp, const emu_instruction *in, uint32_t lanes, const emu_block *owner, const unsigned char *at,
+                    size_t bytes, emu_access access);
+/* The copy engine's accesses, from now on until it tells an mbarrier. A copy has a number of the block that is `told`; 0: nobody asks. */
+uint32_t emu_race_number_copy(const emu_block *told);
+void emu_race_note_copy(const emu_instruction *in, uint32_t number, const emu_block *told, const unsigned char *barrier,
+                        const emu_block *owner, const unsigned char *at, size_t bytes, emu_access access);
+void emu_race_release_copy(const emu_block *told, const unsigned char *barrier, uint32_t number, emu_past **to);
 
 /* Lanes tell what they have done, and know, to whoever looks there next. */
 void emu_race_release(emu_warp *warp, uint32_t lanes, emu_past **to);
@@ -35,6 +40,7 @@ void emu_race_meet(emu_warp *warp, uint32_t lanes);
 /* What is told in `from` is told in *into too; or moves there. */
 void emu_race_add(emu_cluster *cluster, emu_past **into, emu_past *from);
 void emu_race_move(emu_cluster *cluster, emu_past **into, emu_past **from);
+void emu_race_forget(emu_cluster *cluster, emu_past **past);
 
 /* What is told at an mbarrier: by arrivals of this phase, and of those that have ended. NULL where nobody asks. */
 typedef struct emu_told {
