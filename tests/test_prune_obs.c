@@ -173,7 +173,8 @@ static void test_against_all_choices(void **state)
         const char *pattern;
         int kept, k;
         double most; /* mean excess over the best */
-    } cases[] = {{"2:4", 2, 4, 1e-4}, {"1:4", 1, 4, 1e-4}, {"4:8", 4, 8, 1e-4}, {"2:8", 2, 8, 1e-4}, {"6:12", 6, 12, 0.1}};
+    } cases[] = {{"2:4", 2, 4, 1e-4}, {"1:4", 1, 4, 1e-4},  {"4:8", 4, 8, 1e-4},
+                 {"2:8", 2, 8, 1e-4}, {"6:12", 6, 12, 0.1}, {"3:8", 3, 8, 1e-4}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int k = cases[i].k;

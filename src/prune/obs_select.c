@@ -1,7 +1,7 @@
 /* obs_select.c - which weights second-order pruning lets go. A set Q of a row's weights costs w_Q^T (F_QQ)^-1 w_Q, where F is the
  * inverse of the inputs' moments: the error that stays after all others have made up for it as well as they can.
  *
- * Element- and vector-wise groups of up to 32 inputs: every set where there are at most 70, else one input after the other, always the
+ * Element- and vector-wise groups of up to 32 inputs: every set of groups of up to 8, else one input after the other, always the
  * cheapest, with weights and F brought up to date in between. Wider groups, blocks and V:N:M: each unit by its own cost, and then
  * the choice by score that lac_prune makes. Blocks: obs_blocks.c. Free distributions: first how many inputs of each step a row group
  * keeps, in one of three ways (lac_obs_share); which ones is decided one by one when the step is reached. Called by obs.c. */
@@ -16,7 +16,8 @@
 #include "prune/linear.h"
 #include "prune/obs.h"
 
-enum { SETS_MOST = 70 }; /* 4 of 8 */
+/* 4 of 8; and doubles of the inverses of as many sets: 56 of 5 x 5, for 3 of 8, are the most. */
+enum { SETS_MOST = 70, SET_DOUBLES = 1400 };
 
 void lac_obs_inverse(const lac_obs *obs, int64_t from, int64_t first, int64_t count, double *out)
 {
@@ -212,12 +213,10 @@ void lac_obs_select_step(lac_obs *obs, int64_t first, int64_t count)
 static void select_jointly(lac_obs *obs, int64_t first, int count)
 {
     int kept = obs->geometry.group_n < count ? obs->geometry.group_n : count, size = count - kept;
-    double inverse[LAC_OBS_JOINT_MOST * LAC_OBS_JOINT_MOST], set_inverse[SETS_MOST * 16];
+    double inverse[LAC_OBS_JOINT_MOST * LAC_OBS_JOINT_MOST], set_inverse[SET_DOUBLES];
     joint_state s = {.obs = obs, .inverse = inverse, .first = first, .count = count, .kept = kept};
     lac_obs_inverse(obs, first, first, count, inverse);
-    /* With 70 sets at most a set has 4 inputs, or up to 7 of 8, or all but one of a few: the table is made for 4 x 4 each. */
-    if (size > 0 && count <= 8 && choices(count, kept, SETS_MOST) <= SETS_MOST &&
-        choices(count, kept, SETS_MOST) * size * size <= SETS_MOST * 16) {
+    if (size > 0 && count <= 8 && choices(count, kept, SETS_MOST) <= SETS_MOST) {
         s.sets = list_sets(count, size, s.dropped);
         s.set_inverse = set_inverse;
         if (!invert_sets(&s, set_inverse)) s.sets = 0;
