@@ -138,6 +138,7 @@ static lac_status choose_all(lac_fisher *f)
     lac_prune_options options = {.size = sizeof options, .threads = f->threads};
     lac_mask *chosen = NULL;
     lac_parallel_for_each(f->n, (int)lac_smaller(f->threads, f->n), score_row, f);
+    if (f->within) lac_obs_rank_within(f->scores, f->within, 0, f->k); /* a zero that stayed comes before what went */
     lac_status status = lac_prune(&scores, &f->pattern, &options, &chosen);
     if (status != LAC_STATUS_OK) return status;
     lac_mask_free(f->mask);
