@@ -118,6 +118,35 @@ static void test_moments(void **state)
     free_layer(&l);
 }
 
+/* What is lost is no less than nothing, also where a few samples leave weights enough to make up for all: rounding went below zero. */
+static void test_error_is_not_negative(void **state)
+{
+    enum { K = 8, N = 4 };
+    (void)state;
+    for (int64_t seed = 0; seed < 20; seed++) {
+        test_random random = test_random_make("error_sign", seed);
+        float *w = random_floats(&random, N * K), *x = random_floats(&random, K), v[N * K];
+        lac_matrix before = {.data = w, .dtype = LAC_DTYPE_F32, .rows = N, .cols = K}, after = before;
+        lac_matrix samples = {.data = x, .dtype = LAC_DTYPE_F32, .rows = 1, .cols = K};
+        lac_calibration *calibration = NULL;
+        lac_pattern pattern;
+        lac_mask *mask = NULL;
+        double error = -1, total = -1;
+        after.data = v;
+        assert_ok(lac_calibration_create(K, &calibration));
+        assert_ok(lac_calibration_add(calibration, &samples, 1));
+        assert_ok(lac_pattern_parse("4:8", &pattern));
+        lac_prune_options options = {
+            .size = sizeof options, .method = LAC_METHOD_OBS, .calibration = calibration, .damping = 1e-4};
+        assert_ok(lac_prune_and_correct(&before, &pattern, &options, &after, &mask));
+        assert_ok(lac_calibration_error(calibration, &before, &after, &error, &total));
+        assert_true(error >= 0 && error < 1e-4 * total);
+        lac_mask_free(mask);
+        lac_calibration_free(calibration);
+        free(w), free(x);
+    }
+}
+
 /* Solves a small system by Gauss with pivots; returns nothing for singular ones, which the damping forbids. */
 static void solve(double *a, double *b, int size)
 {
@@ -476,6 +505,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moments),
+        cmocka_unit_test(test_error_is_not_negative),
         cmocka_unit_test(test_against_all_choices),
         cmocka_unit_test(test_order_of_methods),
         cmocka_unit_test(test_free_is_no_worse_than_groups),

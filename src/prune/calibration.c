@@ -184,7 +184,7 @@ static double quadratic(const lac_calibration *calibration, const float *rows, i
     lac_linear_multiply(&p);
     double sum = 0;
     for (int64_t i = 0; i < count * k; i++) sum += (double)rows[i] * product[i];
-    return sum;
+    return sum < 0 ? 0 : sum; /* rounding, where the rows do next to nothing to the outputs; a NaN stays one */
 }
 
 lac_status lac_calibration_error(const lac_calibration *calibration, const lac_matrix *original, const lac_matrix *pruned,
