@@ -496,6 +496,11 @@ static void test_moments_from_elsewhere(void **state)
     assert_fails(lac_calibration_add_moments(other, &m, 0), LAC_STATUS_INVALID_ARGUMENT, "samples is 0");
     assert_ok(lac_calibration_get_info(other, &info));
     assert_int_equal(info.samples, SAMPLES);
+    assert_ok(lac_calibration_add_moments(other, &m, INT64_MAX - SAMPLES)); /* as many as can be counted */
+    lac_matrix one = {.data = l.x, .dtype = LAC_DTYPE_F32, .rows = 1, .cols = K};
+    assert_fails(lac_calibration_add(other, &one, 1), LAC_STATUS_INVALID_ARGUMENT, "x has 1 rows");
+    assert_ok(lac_calibration_get_info(other, &info));
+    assert_true(info.samples == INT64_MAX);
     lac_calibration_free(other);
     free(l.w), free(l.x);
     lac_calibration_free(l.calibration);

@@ -81,6 +81,10 @@ lac_status lac_calibration_add(lac_calibration *calibration, const lac_matrix *x
     if (matrix.cols != k)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "x has %lld columns; the calibration was made for k = %lld",
                         (long long)matrix.cols, (long long)k);
+    if (matrix.rows > INT64_MAX - calibration->samples)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                        "x has %lld rows; with the %lld samples before that is more than can be counted",
+                        (long long)matrix.rows, (long long)calibration->samples);
     uint64_t bytes = (uint64_t)lac_smaller(BATCH, matrix.rows) * (uint64_t)k * sizeof(float);
     float *batch = lac_allocate(bytes);
     if (!batch) return lac_fail_memory("a batch of samples", bytes);
