@@ -121,6 +121,9 @@ lac_status lac_inputs_read(const lac_file *file, const char *name, int64_t k, in
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
                         "calibration tensor %s has rank %d and a last dimension of %lld; [..., %lld] is needed", tensor.name,
                         (int)tensor.rank, (long long)last, (long long)k);
+    if (moments && tensor.rank != 2)
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "calibration tensor %s has rank %d; [%lld, %lld] is needed", tensor.name,
+                        (int)tensor.rank, (long long)k, (long long)k);
     lac_calibration *made = NULL;
     status = lac_calibration_create(k, &made);
     if (status != LAC_STATUS_OK) return status;

@@ -226,6 +226,9 @@ class Prune(Case):
         write_safetensors(self.path("s.safetensors"), {"l.moments": ("F64", [k, k], sums)})
         _, error = self.run_lacuna("prune", "m.safetensors", "o", "-p", "2:4", "-m", "obs", "-c", "s.safetensors", "-f", status=3)
         self.assertIn("no tensor l.samples", error)
+        write_safetensors(self.path("s.safetensors"), {"l.moments": ("F64", [k, k, k], sums * k), "l.samples": ("F64", [1], [rows])})
+        _, error = self.run_lacuna("prune", "m.safetensors", "o", "-p", "2:4", "-m", "obs", "-c", "s.safetensors", "-f", status=3)
+        self.assertIn("l.moments has rank 3; [16, 16] is needed", error)
 
     def test_calibration_refused(self):
         self.make_checkpoint()
