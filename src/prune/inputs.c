@@ -142,8 +142,10 @@ lac_status lac_inputs_gradients(const lac_file *file, const char *name, int64_t 
     lac_status status = find_inputs(file, name, ".gradient", &tensor);
     if (status != LAC_STATUS_OK) return status;
     if (tensor.rank != 3 || tensor.shape[1] != n || tensor.shape[2] != k)
-        return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "calibration tensor %s has rank %d; [samples, %lld, %lld] is needed",
-                        tensor.name, (int)tensor.rank, (long long)n, (long long)k);
+        return lac_fail(LAC_STATUS_INVALID_ARGUMENT,
+                        "calibration tensor %s has rank %d and ends in [%lld, %lld]; [samples, %lld, %lld] is needed",
+                        tensor.name, (int)tensor.rank, (long long)(tensor.rank > 1 ? tensor.shape[tensor.rank - 2] : 0),
+                        (long long)(tensor.rank > 0 ? tensor.shape[tensor.rank - 1] : 0), (long long)n, (long long)k);
     *out = (lac_gradients){.size = sizeof *out, .data = tensor.data, .dtype = tensor.dtype, .samples = tensor.shape[0]};
     *copy = NULL;
     size_t element = lac_dtype_size(tensor.dtype);

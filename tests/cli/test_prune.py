@@ -242,6 +242,8 @@ class Prune(Case):
         self.assertIn("no tensor b.input", self.run_lacuna(*obs, "-i", "b.weight", status=3)[1])
         fisher = [*model, "-m", "fisher", "-c", "inputs.safetensors", "-i", "a.weight"]
         self.assertIn("no tensor a.gradient", self.run_lacuna(*fisher, status=3)[1])
+        write_safetensors(self.path("inputs.safetensors"), {"a.gradient": ("F32", [2, 4, 3], gaussian(8, 3, 1))})
+        self.assertIn("has rank 3 and ends in [4, 3]; [samples, 16, 32] is needed", self.run_lacuna(*fisher, status=3)[1])
         self.assertIn("absent", self.run_lacuna(*model, "-m", "wanda", "-c", "absent", status=3)[1])
         self.assertFalse(os.path.exists(self.path("out")))
 
