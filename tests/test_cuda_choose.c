@@ -293,10 +293,32 @@ static void counts_stay_with_the_weight(void **state)
     lac_device_close(target);
 }
 
+/* A cluster's blocks run at once, each on a multiprocessor of its own: where there is one, there is no grid to launch. */
+static void one_multiprocessor_is_too_few(void **state)
+{
+    (void)state;
+    lac_device *target;
+    lac_pattern p;
+    lac_weight *w = NULL;
+    lac_choose_shape shape;
+    lac_cost cost;
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    ASSERT_OK(lac_pattern_parse("vw128:25%", &p));
+    ASSERT_OK(lac_weight_sample(&p, 256, 128, LAC_DTYPE_F16, &w));
+    lac_problem problem = problem_of(target, w, 512);
+    lac_cuda_state *gpu = target->state;
+    gpu->target.multiprocessors = LAC_CHOOSE_BLOCKS;
+    assert_true(lac_choose_shape_make(&problem, &shape, &cost));
+    gpu->target.multiprocessors = 1;
+    assert_false(lac_choose_shape_make(&problem, &shape, &cost));
+    lac_weight_free(w);
+    lac_device_close(target);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(stages_hold_the_weight), cmocka_unit_test(inputs_seldom_meet_in_a_bank),
-                                       cmocka_unit_test(other_problems_are_left),
-                                       cmocka_unit_test(counts_stay_with_the_weight)};
+                                       cmocka_unit_test(other_problems_are_left), cmocka_unit_test(counts_stay_with_the_weight),
+                                       cmocka_unit_test(one_multiprocessor_is_too_few)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,8 @@ bool lac_choose_shape_make(const lac_problem *problem, lac_choose_shape *out, la
     lac_family family = w->pattern.family;
     if (o->x_layout != LAC_LAYOUT_TOKEN_MAJOR || o->y_layout != LAC_LAYOUT_TOKEN_MAJOR || problem->m == 0 ||
         w->geometry.n == 0 || w->k_in == 0 || w->k_in > INT32_MAX - LAC_CHOOSE_BOX ||
-        problem->m > INT32_MAX - LAC_CHOOSE_TOKENS || !lac_turn_fits(problem) || w->geometry.unit_n < LEAST_HEIGHT)
+        problem->m > INT32_MAX - LAC_CHOOSE_TOKENS || !lac_turn_fits(problem) || w->geometry.unit_n < LEAST_HEIGHT ||
+        lac_cuda_target_of(problem->device)->multiprocessors < LAC_CHOOSE_BLOCKS) /* no room for a cluster */
         return false;
     if (family != LAC_FAMILY_VECTOR && family != LAC_FAMILY_BLOCK && family != LAC_FAMILY_SHUFFLED) return false;
     bool found = false;
