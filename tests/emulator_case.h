@@ -35,6 +35,7 @@ enum { CASE_FIRST_LINE = 4, CASE_TEXT = 1 << 16 };
 typedef struct case_launch {
     uint32_t threads, blocks, cluster; /* 0: one */
     uint32_t dynamic_shared;
+    bool early;
     emu_tensor_map map;
 } case_launch;
 
@@ -79,6 +80,7 @@ static inline bool case_run(const case_launch *how, const char *body, void *memo
                          .block = {how->threads ? how->threads : 1, 1, 1},
                          .cluster = how->cluster,
                          .dynamic_shared = how->dynamic_shared,
+                         .early = how->early,
                          .params = params};
     bool done = emu_run_launch(&launch, why, why_size);
     emu_module_free(module);

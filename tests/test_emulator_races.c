@@ -179,6 +179,50 @@ static void under_way(void **state)
     check_all(faults, sizeof faults / sizeof *faults);
 }
 
+/* ---- launches that may begin before the kernel before has ended */
+
+#define EARLY                                                                                                                  \
+    {                                                                                                                          \
+        .threads = 32, .early = true                                                                                           \
+    }
+#define GRID_WAIT "griddepcontrol.wait;\n"
+
+static void early_launches(void **state)
+{
+    (void)state;
+    static const fault faults[] = {{"a write before the kernel before has ended", "$st.global.u32 [%d0], 5;\n" GRID_WAIT, "",
+                                    GRID_WAIT, .says = "it writes", .launch = EARLY},
+                                   {"one lane waits and another writes",
+                                    "setp.eq.u32 %p1, %r0, 0;\nsetp.eq.u32 %p2, %r0, 1;\n@%p1 " GRID_WAIT
+                                    "$@%p2 red.global.add.u32 [%d0], 5;\n",
+                                    "", META, .says = "it writes", .wanted = FIRST + 5, .launch = EARLY},
+                                   {"a block that never waits", "ld.global.u32 %r1, [%d0];\n$", "", GRID_WAIT,
+                                    .says = "has ended with no griddepcontrol.wait", .launch = EARLY}};
+    check_all(faults, sizeof faults / sizeof *faults);
+}
+
+/* What was uploaded may be read at once, like a plan's weight; what a kernel wrote may not. */
+static void reading_what_a_kernel_wrote(void **state)
+{
+    (void)state;
+    static const char *const reads[] = {"ld.global.u32 %r1, [%d0];\n",
+                                        "cp.async.ca.shared.global [tile], [%d0], 4;\ncp.async.wait_all;\n"};
+    uint32_t *memory = case_allocate(BYTES);
+    for (int written = 0; written < 2; ++written) {
+        for (int how = 0; how < 2; ++how) {
+            char why[1024] = "", body[256];
+            case_launch early = {.early = true};
+            snprintf(body, sizeof body, "%s%s", reads[how], GRID_WAIT);
+            assert_int_equal(case_run(&early, body, memory, why, sizeof why), !written);
+            if (written) assert_non_null(strstr(why, "reads what a kernel wrote"));
+            snprintf(body, sizeof body, "%s%s", GRID_WAIT, reads[how]);
+            case_must_run(&early, body, memory);
+        }
+        case_must_run(NULL, "st.global.u32 [%d0+64], 5;\n", memory);
+    }
+    case_free(memory);
+}
+
 /* Lanes that came together at an instruction of the whole warp: in order on hardware, which issues a warp's accesses one behind the other,
  * and not by the manual. */
 static void strictness(void **state)
@@ -206,9 +250,13 @@ static int look_for_races(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(between_warps, look_for_races), cmocka_unit_test_setup(between_lanes, look_for_races),
-        cmocka_unit_test_setup(mbarriers, look_for_races),     cmocka_unit_test_setup(copies, look_for_races),
-        cmocka_unit_test_setup(under_way, look_for_races),     cmocka_unit_test(strictness)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup(between_warps, look_for_races),
+                                       cmocka_unit_test_setup(between_lanes, look_for_races),
+                                       cmocka_unit_test_setup(mbarriers, look_for_races),
+                                       cmocka_unit_test_setup(copies, look_for_races),
+                                       cmocka_unit_test_setup(under_way, look_for_races),
+                                       cmocka_unit_test_setup(early_launches, look_for_races),
+                                       cmocka_unit_test_setup(reading_what_a_kernel_wrote, look_for_races),
+                                       cmocka_unit_test(strictness)};
     return cmocka_run_group_tests(tests, case_open, case_close);
 }

@@ -146,6 +146,7 @@ static emu_outcome run_bulk(emu_warp *warp, const emu_instruction *in, uint32_t 
         check_multiple(warp, in, lane, copy.bytes, 16, "the count of bytes");
         copy.from = in->number[0] ? emu_shared(warp, in, from, copy.bytes, "copies from")
                                   : emu_global(warp, in, from, copy.bytes, "copies from");
+        if (!in->number[0]) emu_saw_global(warp, in, lane, from, false);
         if (in->number[0]) {
             emu_check_fence(warp, in, warp->block, copy.from, copy.bytes, "what is copied");
             emu_race_check(warp, in, lane, warp->block, copy.from, copy.bytes, EMU_READS);
@@ -165,6 +166,7 @@ static emu_outcome run_tensor_load(emu_warp *warp, const emu_instruction *in, ui
         read_box(warp, in, &in->operand[1], lane, &copy.map, copy.at);
         check_multiple(warp, in, lane, to, 128, "the destination");
         copy.bytes = box_bytes(&copy.map);
+        emu_saw_global(warp, in, lane, copy.map.address, false);
         start(warp, in, lane, copy, to, emu_address(warp, &in->operand[2], lane), blocks_of(warp, in, lane));
     }
     return EMU_STEP;
@@ -249,6 +251,7 @@ static emu_outcome run_tensor_store(emu_warp *warp, const emu_instruction *in, u
         if (!(mask >> lane & 1)) continue;
         emu_store store = {.in = in, .lane = lane, .group = copies->stores_committed[lane]};
         read_box(warp, in, &in->operand[0], lane, &store.map, store.at);
+        emu_saw_global(warp, in, lane, store.map.address, true);
         store.from = (uint32_t)emu_address(warp, &in->operand[1], lane);
         check_multiple(warp, in, lane, store.from, 128, "the source");
         const unsigned char *source = emu_shared(warp, in, store.from, box_bytes(&store.map), "stores out of");

@@ -44,10 +44,12 @@ static int read_attributes(const launch_config *config, const char *name, emu_la
                 return emu_driver_refuse(INVALID_VALUE, "%s: %u blocks are no whole clusters of %u", name, config->grid[0],
                                          cluster[0]);
             launch->cluster = cluster[0];
-        } else if (a->id != ATTRIBUTE_SERIALIZATION) { /* which lets a kernel begin early: it need not */
+        } else if (a->id != ATTRIBUTE_SERIALIZATION) {
             return emu_driver_refuse(NOT_SUPPORTED, "%s: the launch has attribute %d, unknown to the emulator", name, a->id);
         } else if (a->value.flag && capability < 90) {
             return emu_driver_refuse(NOT_SUPPORTED, "%s: kernels of sm_%d cannot begin early", name, capability);
+        } else {
+            launch->early = a->value.flag;
         }
     }
     return OK;

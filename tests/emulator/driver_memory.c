@@ -14,6 +14,7 @@ static const size_t TOTAL_BYTES = (size_t)8 << 30;
 typedef struct block {
     uint64_t begin;
     size_t bytes;
+    bool written; /* by a kernel */
 } block;
 
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
@@ -75,6 +76,30 @@ bool emu_allocated(uint64_t address, size_t bytes)
     return search(address, bytes);
 }
 
+/* The block of the table that the byte lies in. Under the lock. */
+static block *block_of(uint64_t address)
+{
+    size_t rank = rank_of(address);
+    return rank && holds(&table.block[rank - 1], address, 1) ? &table.block[rank - 1] : NULL;
+}
+
+void emu_kernel_writes(uint64_t address)
+{
+    pthread_rwlock_rdlock(&lock); /* a flag that is only ever set, by whoever comes first */
+    block *b = block_of(address);
+    if (b) __atomic_store_n(&b->written, true, __ATOMIC_RELAXED);
+    pthread_rwlock_unlock(&lock);
+}
+
+bool emu_kernel_wrote(uint64_t address)
+{
+    pthread_rwlock_rdlock(&lock);
+    const block *b = block_of(address);
+    bool written = b && __atomic_load_n(&b->written, __ATOMIC_RELAXED);
+    pthread_rwlock_unlock(&lock);
+    return written;
+}
+
 static size_t rounded(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
 static unsigned char *memory_of(uint64_t address) { return (unsigned char *)(uintptr_t)address; }
@@ -133,7 +158,7 @@ EXPORT int cuMemAlloc_v2(uint64_t *out, size_t bytes)
     memset(memory, GUARD, ALIGNMENT);
     memset(memory + ALIGNMENT, POISON, bytes);
     memset(memory + ALIGNMENT + bytes, GUARD, rounded(bytes) - bytes + ALIGNMENT);
-    block b = {(uint64_t)(uintptr_t)(memory + ALIGNMENT), bytes};
+    block b = {.begin = (uint64_t)(uintptr_t)(memory + ALIGNMENT), .bytes = bytes};
     pthread_rwlock_wrlock(&lock);
     bool done = bytes <= TOTAL_BYTES - table.used && insert(b);
     pthread_rwlock_unlock(&lock);

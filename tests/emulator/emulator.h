@@ -161,6 +161,9 @@ emu_block *emu_shared_owner(emu_warp *warp, const emu_instruction *in, uint64_t 
 
 /* The driver's blocks of memory: whether all bytes lie in one of them. driver.c */
 bool emu_allocated(uint64_t address, size_t bytes);
+/* Whether a kernel has written to the block of memory that the byte lies in; that one does. */
+bool emu_kernel_wrote(uint64_t address);
+void emu_kernel_writes(uint64_t address);
 
 /* ---- tensor maps: what cuTensorMapEncodeTiled leaves in its 128 bytes (driver.c) for engine.c. */
 typedef struct emu_tensor_map {
@@ -224,6 +227,7 @@ struct emu_block {
     int warps, running; /* of them */
     int held;           /* a warp that goes on only when no other can, or -1 */
     bool begun;         /* a warp has run: only then may others of the cluster touch its shared memory */
+    bool waited;        /* a thread has waited for the end of the kernel before (griddepcontrol.wait) */
     struct {
         uint32_t arrived, phase, any, result;
         bool counted;                    /* those who arrived said how many there are to be */
@@ -269,6 +273,8 @@ typedef struct emu_grid {
     bool counting;
     emu_counts counts;
     emu_races_kind races;
+    bool early;     /* it may begin before the kernel before it has ended */
+    uint64_t wrote; /* the 256 bytes that were written to last */
     char why[1024]; /* the first failure */
 } emu_grid;
 
@@ -277,6 +283,7 @@ typedef struct emu_launch {
     uint32_t grid[3], block[3], cluster; /* blocks of a cluster, along x */
     uint32_t dynamic_shared;
     bool together; /* all blocks at once */
+    bool early;    /* before the kernel before it has ended */
     void **params; /* of each parameter, its bytes */
 } emu_launch;
 

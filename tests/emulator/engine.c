@@ -353,6 +353,7 @@ static emu_outcome run_copy(emu_warp *warp, const emu_instruction *in, uint32_t 
             emu_fail(warp, in, lane, "0x%llx from 0x%llx, not both aligned", (unsigned long long)to, (unsigned long long)from);
         copy->to[lane] = emu_shared(warp, in, to, copy->bytes, "copies to");
         copy->from[lane] = none ? NULL : emu_global(warp, in, from, copy->bytes, "copies from");
+        if (!none) emu_saw_global(warp, in, lane, from, false);
         copy->group[lane] = copies->committed[lane];
         emu_race_check(warp, in, lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);
         emu_race_begin(warp, in, 1u << lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);

@@ -70,6 +70,7 @@ static void end_warp(emu_warp *warp)
     emu_matrix_end_warp(warp);
     block->running--;
     emu_threads_end_warp(warp);
+    if (!block->running) emu_check_waited(warp);
     if (!block->running) block->cluster->running--;
 }
 
@@ -407,6 +408,7 @@ bool emu_run_launch(const emu_launch *launch, char *why, size_t why_size)
     grid->counting = emu_counts_wanted();
     grid->races = emu_races_wanted();
     grid->order = order_wanted();
+    grid->early = launch->early;
     m->clusters = (int64_t)(launch->grid[0] / grid->cluster) * launch->grid[1] * launch->grid[2];
     bool failed = setjmp(m->out);
     if (!failed) {

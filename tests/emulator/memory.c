@@ -113,6 +113,9 @@ static void find_places(emu_warp *warp, const emu_instruction *in, uint32_t mask
     }
     warp->asking = 0;
     if (space == SHARED && warp->block->races) look_for_races(warp, in, mask, address, place);
+    for (int lane = 0; (space == GLOBAL || space == GENERIC) && lane < EMU_LANES; ++lane)
+        if (mask >> lane & 1 && address[lane] < EMU_PARAM_BASE)
+            emu_saw_global(warp, in, lane, address[lane], in->part[0][0] != 'l');
     if (!warp->block->grid->counting) return;
     if (space == SHARED) emu_count_shared(warp->block->grid, address, mask, (int)bytes, in->part[0][0] == 's');
     if (space == GLOBAL) emu_count_global(warp->block->grid, address, mask, (int)bytes);

@@ -44,6 +44,29 @@ void emu_check_fence(emu_warp *warp, const emu_instruction *in, const emu_block 
     }
 }
 
+/* ---- kernels that begin before the one before has ended */
+
+void emu_saw_global(emu_warp *warp, const emu_instruction *in, int lane, uint64_t address, bool writes)
+{
+    emu_grid *grid = warp->block->grid;
+    bool unsure = grid->early && warp->block->races && !emu_race_heard_end(warp, lane);
+    if (unsure && (writes || emu_kernel_wrote(address)))
+        emu_fail(warp, in, lane, "it %s 0x%llx, and no griddepcontrol.wait has told it that the kernel before has ended",
+                 writes ? "writes" : "reads what a kernel wrote at", (unsigned long long)address);
+    if (!writes || address / 256 == grid->wrote) return; /* mostly there again; no two blocks of memory share so many bytes */
+    grid->wrote = address / 256;
+    emu_kernel_writes(address);
+}
+
+void emu_check_waited(emu_warp *warp)
+{
+    const emu_grid *grid = warp->block->grid;
+    if (grid->early && !warp->block->waited)
+        emu_fail(warp, grid->function->code, -1,
+                 "the launch may begin early, and the block has ended with no griddepcontrol.wait: who waits for this kernel "
+                 "would not wait for the one before");
+}
+
 /* ---- counters */
 
 bool emu_counts_wanted(void)

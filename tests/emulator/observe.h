@@ -13,6 +13,12 @@ void emu_saw_fence(emu_warp *warp);
 void emu_check_fence(emu_warp *warp, const emu_instruction *in, const emu_block *block, const unsigned char *at, size_t bytes,
                      const char *what);
 
+/* A lane accesses global memory. Where the launch may begin before the kernel before has ended, and races are looked for, it must know of
+ * that end if it writes, or reads what a kernel has written. And every block must have waited for it, so that who waits for this kernel has
+ * waited for both. */
+void emu_saw_global(emu_warp *warp, const emu_instruction *in, int lane, uint64_t address, bool writes);
+void emu_check_waited(emu_warp *warp);
+
 /* grid->counting says whether anybody asks. `bytes` are of a lane. */
 bool emu_counts_wanted(void);
 void emu_count_shared(emu_grid *grid, const uint64_t *address, uint32_t mask, int bytes, bool writes);

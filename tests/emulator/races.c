@@ -26,7 +26,7 @@ struct emu_past {
     emu_past *made_before; /* of the cluster: all go with it */
     emu_past *spare;
     uint32_t holders;
-    uint32_t tick[]; /* of each thread of the cluster, and of each block's engine */
+    uint32_t tick[]; /* of each thread of the cluster, of each block's engine, and of the kernel before: 1 when it has ended */
 };
 
 typedef struct note {
@@ -204,6 +204,23 @@ void emu_race_forget(emu_cluster *cluster, emu_past **past)
     *past = NULL;
 }
 
+void emu_race_hear_end(emu_warp *warp, uint32_t lanes)
+{
+    emu_cluster *cluster = warp->block->cluster;
+    emu_past *end = NULL;
+    if (!cluster->pasts) return;
+    past_own(cluster, &end);
+    end->tick[cluster->pasts->threads - 1] = 1;
+    emu_race_acquire(warp, lanes, end);
+    past_drop(cluster, end);
+}
+
+bool emu_race_heard_end(const emu_warp *warp, int lane)
+{
+    const emu_past *past = warp->past[lane];
+    return past && past->tick[warp->block->cluster->pasts->threads - 1];
+}
+
 emu_told *emu_race_told(const emu_block *owner, const unsigned char *barrier)
 {
     return owner->races ? &owner->races->told[(size_t)(barrier - owner->shared) / 8] : NULL;
@@ -376,7 +393,7 @@ void emu_races_open(emu_cluster *cluster)
 {
     cluster->pasts = calloc(1, sizeof *cluster->pasts);
     if (!cluster->pasts) abort();
-    cluster->pasts->threads = first_thread(&cluster->block[0], cluster->blocks, ENGINE);
+    cluster->pasts->threads = first_thread(&cluster->block[0], cluster->blocks, ENGINE) + 1;
     for (uint32_t b = 0; b < cluster->blocks; ++b) {
         emu_block *block = &cluster->block[b];
         size_t bytes = cluster->grid->shared_bytes;

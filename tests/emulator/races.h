@@ -31,6 +31,10 @@ void emu_race_note_copy(const emu_instruction *in, uint32_t number, const emu_bl
                         const emu_block *owner, const unsigned char *at, size_t bytes, emu_access access);
 void emu_race_release_copy(const emu_block *told, const unsigned char *barrier, uint32_t number, emu_past **to);
 
+/* Lanes know that the kernel before has ended; whether a lane does. */
+void emu_race_hear_end(emu_warp *warp, uint32_t lanes);
+bool emu_race_heard_end(const emu_warp *warp, int lane);
+
 /* Lanes tell what they have done, and know, to whoever looks there next. */
 void emu_race_release(emu_warp *warp, uint32_t lanes, emu_past **to);
 /* What was told there, lanes know now. NULL: nothing was. */

@@ -115,6 +115,15 @@ static emu_outcome run_fence(emu_warp *warp, const emu_instruction *in, uint32_t
     return EMU_STEP;
 }
 
+/* griddepcontrol.wait */
+static emu_outcome run_wait_for_grid(emu_warp *warp, const emu_instruction *in, uint32_t mask)
+{
+    (void)in;
+    warp->block->waited = true;
+    emu_race_hear_end(warp, mask);
+    return EMU_STEP;
+}
+
 static emu_outcome run_sleep(emu_warp *warp, const emu_instruction *in, uint32_t mask)
 {
     (void)warp, (void)in, (void)mask;
@@ -158,6 +167,7 @@ bool emu_threads_take(const emu_function *function, emu_instruction *in)
         in->run = !strcmp(in->part[2], "arrive") ? run_cluster_arrive : run_cluster_wait;
         return true;
     }
+    if (!strcmp(name, "griddepcontrol") && emu_has_part(in, "wait")) return in->run = run_wait_for_grid, true;
     if (!strcmp(name, "fence")) return in->run = run_fence, true;
     if (!strcmp(name, "nanosleep")) return in->run = run_sleep, true;
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; ++i)
