@@ -29,7 +29,8 @@ KERNELS = ROOT / "src" / "cuda" / "kernels"
 
 # What threads wait by, and what makes writes seen. Those that are kernels' own names for one asm statement are among them.
 CALLS = """lac_async_fence lac_barrier_init_fence lac_barrier_wait lac_cluster_arrive lac_cluster_sync lac_cluster_wait lac_computers
-           lac_copy_wait lac_global_fence lac_spreaders_sync lac_store_wait_read lac_wait_for_inputs lac_warpgroup_sync lac_wgmma_fence lac_wgmma_wait
+           lac_copy_wait lac_global_fence lac_spreaders_sync lac_store_wait_read lac_wait_for_inputs lac_warpgroup_sync lac_wgmma_fence
+           lac_wgmma_wait
            wait_for_phase wait_until_asked __syncthreads __syncthreads_or __syncwarp""".split()
 CALL = re.compile(r"\b(%s)(<[^<>;]*>)?\(" % "|".join(CALLS))
 ASM = re.compile(r'\basm volatile\("(?:bar\.sync|barrier\.cluster|fence|membar)[^"]*"[^;]*\)(?=;)')
