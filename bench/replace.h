@@ -6,7 +6,7 @@
 
 typedef struct bench_replacement {
     FILE *to;
-    char *path;      /* what it replaces, behind all links      */
+    char *path;      /* what it replaces, behind all links; a link that leads nowhere is itself replaced */
     char *temporary; /* beside it; NULL: written as it comes, a pipe or a terminal */
 } bench_replacement;
 
