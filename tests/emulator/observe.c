@@ -61,7 +61,7 @@ void emu_saw_global(emu_warp *warp, const emu_instruction *in, int lane, uint64_
 void emu_check_waited(emu_warp *warp)
 {
     const emu_grid *grid = warp->block->grid;
-    if (grid->early && !warp->block->waited)
+    if (grid->early && warp->block->races && !warp->block->waited)
         emu_fail(warp, grid->function->code, -1,
                  "the launch may begin early, and the block has ended with no griddepcontrol.wait: who waits for this kernel "
                  "would not wait for the one before");
