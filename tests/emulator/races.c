@@ -289,7 +289,8 @@ void emu_race_check(emu_warp *warp, const emu_instruction *in, int lane, const e
 {
     if (!owner->races) return;
     for (walk w = walk_of(owner, at, bytes); walk_on(&w);)
-        for (const note *n = w.book->notes, *end = n + w.book->count; n < end; ++n) {
+        for (uint16_t i = 0; i < w.book->count; ++i) {
+            const note *n = &w.book->notes[i];
             bool agree = access != EMU_WRITES && n->access == access; /* reads, or sums */
             if (!(n->bytes & w.bytes) || agree) continue;
             if (lane == EMU_ANY_LANE ? !any_lane_knows(warp, n) : !lane_knows(warp, lane, n))
@@ -316,7 +317,8 @@ static void add_note(chunk *book, note n)
     for (uint16_t i = 0; i < book->count; ++i)
         if (!cover(&book->notes[i], &n)) book->notes[kept++] = book->notes[i];
     book->count = kept;
-    for (note *other = book->notes; other < book->notes + kept; ++other) {
+    for (uint16_t i = 0; i < kept; ++i) {
+        note *other = &book->notes[i];
         if (other->in != n.in || other->tick != n.tick || other->warp != n.warp || other->rank != n.rank ||
             other->access != n.access)
             continue;
