@@ -191,9 +191,10 @@ class Prune(Case):
         before = self.text("t.json")
         self.assertGreater(len(before), 2048)  # clang's OpenMP has a file of 1024 bytes of its own
         os.symlink("t.json", self.path("link.json"))
-        _, error = self.run_lacuna(*command, "--budget", "density=0.7", "--table", "link.json", "--dry-run", status=3, most_bytes=2048)
-        self.assertIn("link.json: cannot write the table: File too large", error)
-        self.assertEqual(self.text("t.json"), before)  # the old one stays whole
+        if "TSAN_OPTIONS" not in os.environ:  # the thread sanitizer needs larger files for itself
+            _, error = self.run_lacuna(*command, "--budget", "density=0.7", "--table", "link.json", "--dry-run", status=3, most_bytes=2048)
+            self.assertIn("link.json: cannot write the table: File too large", error)
+            self.assertEqual(self.text("t.json"), before)  # the old one stays whole
         self.run_lacuna(*command, "--budget", "density=0.7", "--table", "link.json", "--dry-run")
         self.assertNotEqual(self.text("t.json"), before)
         self.assertEqual(self.files(), ["link.json", "m.safetensors", "o.safetensors", "t.json"])
