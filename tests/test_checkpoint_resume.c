@@ -178,8 +178,7 @@ static void goes_on_in_another_locale(void **state)
     start("2:4", LAC_METHOD_MAGNITUDE);
     assert_ok(run_to("again.safetensors", &uncut, "2:4", LAC_METHOD_MAGNITUDE, LAC_RESUME_YES));
     cut_off_after(2, "2:4", LAC_METHOD_MAGNITUDE);
-    bool comma = test_comma_locale();
-    if (!comma) print_message("no locale with a comma here\n");
+    if (!test_comma_locale()) skip();
     assert_ok(run(&on, "2:4", LAC_METHOD_MAGNITUDE, LAC_RESUME_YES));
     assert_int_equal(unlink(test_path(out)), 0);
     cut_off_after(2, "2:4", LAC_METHOD_MAGNITUDE);

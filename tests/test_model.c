@@ -79,7 +79,10 @@ static void in_child(const char *rates, int (*body)(void))
     }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        print_message("this machine cannot tell\n");
+        return;
+    }
     if (!WIFEXITED(status) || WEXITSTATUS(status)) fail_msg("the child ended with %d", status);
 }
 

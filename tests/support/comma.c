@@ -7,13 +7,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "support/folder.h"
+
 bool test_comma_locale(void)
 {
     static const char text[] =
         "comment_char %\nescape_char /\nLC_NUMERIC\ndecimal_point \",\"\nthousands_sep \"\"\ngrouping -1\nEND LC_NUMERIC\n";
-    char folder[] = "/tmp/lacuna-locale-XXXXXX", command[256], number[16];
+    char folder[512], command[640], number[16];
+    snprintf(folder, sizeof folder, "%s/locale-XXXXXX", test_folder());
     if (!mkdtemp(folder)) return false;
-    snprintf(command, sizeof command, "cd %s && cat > comma.txt && localedef -c -i comma.txt -f UTF-8 ./comma > made 2>&1",
+    snprintf(command, sizeof command, "cd '%s' && cat > comma.txt && localedef -c -i comma.txt -f UTF-8 ./comma > made 2>&1",
              folder);
     FILE *to = popen(command, "w");
     if (to) {
@@ -22,7 +25,7 @@ bool test_comma_locale(void)
     }
     setenv("LOCPATH", folder, 1);
     bool made = setlocale(LC_NUMERIC, "comma") != NULL;
-    snprintf(command, sizeof command, "rm -rf %s", folder);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
     (void)!system(command);
     snprintf(number, sizeof number, "%.1f", 1.5);
     return made && !strcmp(number, "1,5");
