@@ -179,7 +179,8 @@ def main():
     args = options.parse_args()
     language, sentences = Table(args.language, -1), Table(args.sentences, 1)
     first = language.rows[0]
-    text = ["# What a pattern costs a model", "", "Made by `bench/accuracy/report.py` of `accuracy_language.csv`, `accuracy_training.csv` and `accuracy_sentences.csv`; `docs/pruning.md` reads it.", ""]
+    text = ["# What a pattern costs a model", "", "Made by `bench/accuracy/report.py` of `accuracy_language.csv`, `accuracy_training.csv` and `accuracy_sentences.csv`; `docs/pruning.md` reads it, and says where `obs` chooses otherwise by now.", ""]
+    text += ["Pruned by %s (language model) and %s (MiniLM)." % tuple(", ".join(sorted({row["commit"] for row in table.rows})) for table in (language, sentences)), ""]
     text += ["## A small language model", "",
              "Bits per byte on text held out, after pruning → after %s steps of tuning in which the zeros stay zero. Dense: %.3f; dense after the same steps: %.3f (they begin with "
              "a fresh optimiser). %s weights, %s." % (first["tuning_steps"], float(first["dense_loss"]), float(first["dense_tuned_loss"]), first["weights"], first["device"])]  # fmt: skip

@@ -96,9 +96,10 @@ static lac_status predict(const run *r, const lac_weight *weight, const char *ke
 static lac_status predict_full(const run *r, const lac_matrix *dense, double *seconds)
 {
     static const lac_pattern full = {.family = LAC_FAMILY_VECTOR, .unit_n = 128, .unit_k = 1, .n = 32, .m = 32};
+    lac_prune_options options = {.size = sizeof options, .threads = r->prune.threads};
     lac_mask *mask = NULL;
     lac_weight *weight = NULL;
-    lac_status status = lac_prune(dense, &full, NULL, &mask);
+    lac_status status = lac_prune(dense, &full, &options, &mask);
     if (status == LAC_STATUS_OK) status = lac_weight_compress(dense, mask, &r->compress, &weight);
     if (status == LAC_STATUS_OK) status = predict(r, weight, NULL, seconds);
     lac_mask_free(mask);

@@ -10,6 +10,7 @@
 #include "core/dtype.h"
 #include "core/matrix.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "prune/linear.h"
 
@@ -171,7 +172,7 @@ static void load_row(const lac_matrix *m, int64_t row, float *to)
 }
 
 /* The sum over `count` rows of r H r^T; `product` is scratch of the same size. */
-static double quadratic(const lac_calibration *calibration, const float *rows, int64_t count, float *product)
+static double quadratic(const lac_calibration *calibration, const float *rows, int64_t count, int32_t threads, float *product)
 {
     int64_t k = calibration->k;
     memset(product, 0, (size_t)(count * k) * sizeof *product);
@@ -184,15 +185,16 @@ static double quadratic(const lac_calibration *calibration, const float *rows, i
                      .b = calibration->moments,
                      .ldb = k,
                      .c = product,
-                     .ldc = k};
+                     .ldc = k,
+                     .threads = threads};
     lac_linear_multiply(&p);
     double sum = 0;
     for (int64_t i = 0; i < count * k; i++) sum += (double)rows[i] * product[i];
     return sum < 0 ? 0 : sum; /* rounding, where the rows do next to nothing to the outputs; a NaN stays one */
 }
 
-lac_status lac_calibration_error(const lac_calibration *calibration, const lac_matrix *original, const lac_matrix *pruned,
-                                 double *error, double *total)
+lac_status lac_calibration_error_by(const lac_calibration *calibration, const lac_matrix *original, const lac_matrix *pruned,
+                                    int32_t threads, double *error, double *total)
 {
     lac_matrix w, v;
     if (!calibration) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "calibration is NULL");
@@ -216,13 +218,19 @@ lac_status lac_calibration_error(const lac_calibration *calibration, const lac_m
             load_row(&v, first + i, difference + i * k);
             for (int64_t c = 0; c < k; c++) difference[i * k + c] = rows[i * k + c] - difference[i * k + c];
         }
-        lost += quadratic(calibration, difference, count, product);
-        all += quadratic(calibration, rows, count, product);
+        lost += quadratic(calibration, difference, count, threads, product);
+        all += quadratic(calibration, rows, count, threads, product);
     }
     lac_release(rows);
     *error = lost;
     *total = all;
     return LAC_STATUS_OK;
+}
+
+lac_status lac_calibration_error(const lac_calibration *calibration, const lac_matrix *original, const lac_matrix *pruned,
+                                 double *error, double *total)
+{
+    return lac_calibration_error_by(calibration, original, pruned, lac_parallel_unsaid(), error, total);
 }
 
 void lac_calibration_free(lac_calibration *calibration)

@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "format/reorder.h"
+#include "prune/calibration.h"
 #include "prune/inputs.h"
 
 static lac_status read_samples(const lac_file *inputs, lac_layer *layer)
@@ -52,7 +53,8 @@ static lac_status correct(lac_layer *layer, const lac_pattern *pattern, lac_laye
     if (!layer->calibration)
         return lac_fisher_rise(&layer->dense, &result->values, &layer->gradients, layer->options.damping,
                                layer->options.threads, &result->loss_rise);
-    status = lac_calibration_error(layer->calibration, &layer->dense, &result->values, &error, &total);
+    status =
+        lac_calibration_error_by(layer->calibration, &layer->dense, &result->values, layer->options.threads, &error, &total);
     result->output_error = total > 0 ? error / total : 0;
     return status;
 }

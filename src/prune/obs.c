@@ -379,7 +379,7 @@ lac_status lac_prune_obs(const lac_prune_job *job, const lac_prune_options *opti
     bool factored = memory.u != NULL;
     lac_obs_device *gpu = NULL;
     obs.threads = lac_parallel_threads(job->threads, obs.n);
-    obs.scratch_count = lac_obs_select_scratch(&obs.geometry);
+    obs.scratch_count = lac_obs_select_scratch(&obs);
     if (obs.scratch_count < LAC_OBS_STEP_MOST * LAC_OBS_STEP_MOST) obs.scratch_count = LAC_OBS_STEP_MOST * LAC_OBS_STEP_MOST;
     lac_status status = reserve_all(&obs, &memory);
     if (status == LAC_STATUS_OK) status = lac_mask_create(obs.n, obs.k, &obs.pattern, &obs.mask);

@@ -180,7 +180,8 @@ static lac_status loss_of(const lac_prune_job *job, const lac_prune_options *opt
                           const lac_matrix *corrected, const lac_mask *mask, double *loss)
 {
     double total = 0;
-    if (options->method == LAC_METHOD_OBS) return lac_calibration_error(options->calibration, dense, corrected, loss, &total);
+    if (options->method == LAC_METHOD_OBS)
+        return lac_calibration_error_by(options->calibration, dense, corrected, job->threads, loss, &total);
     if (options->method == LAC_METHOD_FISHER)
         return lac_fisher_rise(dense, corrected, options->gradients, options->damping, job->threads, loss);
     *loss = -worth_of(&job->source, job->score, mask);
