@@ -2,14 +2,12 @@
  * stands once, at its output and its input, slots without an input are joined as zeros and have no weight, boxes begin where the copy
  * engine can, inputs that are read together seldom meet in a bank, and pieces of Y are nobody else's. Random patterns and shapes, on a
  * target of which no GPU is needed. */
-#include "format_case.h"
+#include "tile_case.h"
 
 #include "core/dtype.h"
 #include "cuda/choose_tile.h"
 #include "cuda/runtime.h"
 #include "cuda/state.h"
-#include "format/sample.h"
-#include "format/weight.h"
 
 enum { CASES = 300, SEED = 20261117 };
 
@@ -124,17 +122,9 @@ static void check_outputs(const lac_choose_shape *s, const lac_choose_tiled *t, 
     free(owner);
 }
 
-static lac_problem problem_of(const lac_device *target, const lac_weight *w, int64_t m)
-{
-    lac_problem problem = {.device = (lac_device *)(uintptr_t)target, .weight = w, .m = m};
-    problem.options.x_dtype = problem.options.y_dtype = w->dtype;
-    problem.options.x_layout = problem.options.y_layout = LAC_LAYOUT_TOKEN_MAJOR;
-    return problem;
-}
-
 static void check_case(lac_device *target, const lac_weight *w, const float *wanted, int64_t m, int *reached)
 {
-    lac_problem problem = problem_of(target, w, m);
+    lac_problem problem = tile_problem(target, w, m);
     lac_choose_shape shape;
     lac_cost cost;
     if (!lac_choose_shape_make(&problem, &shape, &cost)) return;
@@ -147,10 +137,7 @@ static void check_case(lac_device *target, const lac_weight *w, const float *wan
         assert_non_null(dense);
         walk all = walk_all(&shape, &tiled, w, dense);
         check_outputs(&shape, &tiled, w);
-        for (int64_t i = 0; i < w->n_out * w->k_in; i++)
-            if (dense[i] != (double)wanted[i])
-                fail_msg("row %lld, column %lld: %.9g in the stages, %.9g in the weight", (long long)(i / w->k_in),
-                         (long long)(i % w->k_in), dense[i], (double)wanted[i]);
+        tile_expect(dense, wanted, w->n_out, w->k_in, "stages");
         reached[0] += shape.pieces > 1;
         reached[1] += w->geometry.is_free;
         reached[2] += shape.quads > 1;
@@ -176,14 +163,10 @@ static void stages_hold_the_weight(void **state)
         if (p.unit_n > 1) p.unit_n = (int32_t)(65 + case_below(&rng, 250));
         if (p.family == LAC_FAMILY_SHUFFLED) p.family = LAC_FAMILY_VECTOR;
         int64_t n = 1 + case_below(&rng, i % 5 ? 300 : 1200), k = 1 + case_below(&rng, i % 10 ? 300 : 1500);
-        uint8_t *keep = malloc((size_t)(n * k));
         float *dense;
-        assert_non_null(keep);
-        case_keep(&rng, &p, n, k, i % 4 > 0, keep);
-        lac_weight *w = case_weight(&rng, &p, n, k, i, keep, &dense);
+        lac_weight *w = tile_weight(&rng, &p, n, k, i, &dense);
         check_case(target, w, dense, 1 + case_below(&rng, 600), reached);
         lac_weight_free(w);
-        free(keep);
         free(dense);
     }
     lac_device_close(target);
@@ -195,13 +178,10 @@ static void stages_hold_the_weight(void **state)
 /* Of a weight n x k with its units drawn at random: in how many turns a load is done. */
 static double turns_of(lac_device *target, const char *text, int64_t n, int64_t k, lac_choose_shape *shape, walk *all)
 {
-    lac_pattern p;
-    lac_weight *w = NULL;
+    lac_weight *w = tile_sample(text, n, k);
     lac_choose_tiled tiled;
     lac_cost cost;
-    ASSERT_OK(lac_pattern_parse(text, &p));
-    ASSERT_OK(lac_weight_sample(&p, n, k, LAC_DTYPE_F16, &w));
-    lac_problem problem = problem_of(target, w, 4096);
+    lac_problem problem = tile_problem(target, w, 4096);
     assert_true(lac_choose_shape_make(&problem, shape, &cost));
     ASSERT_OK(lac_choose_tile(w, shape, &tiled));
     double *dense = calloc((size_t)(n * k), sizeof *dense);
@@ -256,11 +236,8 @@ static void other_problems_are_left(void **state)
                  {"128:2:8", LAC_LAYOUT_TOKEN_MAJOR, LAC_LAYOUT_TOKEN_MAJOR, false}};
     ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        lac_pattern p;
-        lac_weight *w = NULL;
-        ASSERT_OK(lac_pattern_parse(cases[i].pattern, &p));
-        ASSERT_OK(lac_weight_sample(&p, 256, 256, LAC_DTYPE_F16, &w));
-        lac_problem problem = problem_of(target, w, 256);
+        lac_weight *w = tile_sample(cases[i].pattern, 256, 256);
+        lac_problem problem = tile_problem(target, w, 256);
         problem.options.x_layout = cases[i].x;
         problem.options.y_layout = cases[i].y;
         assert_int_equal(lac_choose_shape_make(&problem, &shape, &cost), cases[i].takes);
@@ -274,14 +251,11 @@ static void counts_stay_with_the_weight(void **state)
 {
     (void)state;
     lac_device *target;
-    lac_pattern p;
-    lac_weight *w = NULL;
+    lac_weight *w = tile_sample("vw128:25%", 1024, 1000);
     lac_choose_shape first, again;
     lac_cost cost;
     ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
-    ASSERT_OK(lac_pattern_parse("vw128:25%", &p));
-    ASSERT_OK(lac_weight_sample(&p, 1024, 1000, LAC_DTYPE_F16, &w));
-    lac_problem problem = problem_of(target, w, 512);
+    lac_problem problem = tile_problem(target, w, 512);
     assert_int_equal(lac_weight_known(w, LAC_FACT_CHOOSE_ONE), -1);
     assert_true(lac_choose_shape_make(&problem, &first, &cost));
     double counted = lac_choose_count_stages(w, &first);
@@ -298,14 +272,11 @@ static void one_multiprocessor_is_too_few(void **state)
 {
     (void)state;
     lac_device *target;
-    lac_pattern p;
-    lac_weight *w = NULL;
+    lac_weight *w = tile_sample("vw128:25%", 256, 128);
     lac_choose_shape shape;
     lac_cost cost;
     ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
-    ASSERT_OK(lac_pattern_parse("vw128:25%", &p));
-    ASSERT_OK(lac_weight_sample(&p, 256, 128, LAC_DTYPE_F16, &w));
-    lac_problem problem = problem_of(target, w, 512);
+    lac_problem problem = tile_problem(target, w, 512);
     lac_cuda_state *gpu = target->state;
     gpu->target.multiprocessors = LAC_CHOOSE_BLOCKS;
     assert_true(lac_choose_shape_make(&problem, &shape, &cost));

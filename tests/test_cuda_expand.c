@@ -1,13 +1,11 @@
 /* test_cuda_expand.c - pieces of W for expand.cu, read back on the CPU as the 128 threads that spread them do. Every kept weight
  * stands once, at its output and input, and whatever else is there is zero. */
-#include "format_case.h"
+#include "tile_case.h"
 
 #include "cuda/expand_tile.h"
 #include "cuda/kernels/expand_arguments.h"
 #include "cuda/runtime.h"
 #include "cuda/state.h"
-#include "format/sample.h"
-#include "format/weight.h"
 
 enum { CASES = 150, SEED = 20261117, THREADS = 128 };
 
@@ -126,8 +124,7 @@ static void read_piece(reader *r, const uint8_t *piece, const int32_t *output, i
 
 static void check_case(lac_device *target, const lac_weight *w, int64_t m, bool ring, int *reached)
 {
-    lac_problem problem = {.device = target, .weight = w, .m = m};
-    problem.options.x_dtype = problem.options.y_dtype = w->dtype;
+    lac_problem problem = tile_problem(target, w, m);
     lac_expand_shape s;
     lac_cost cost;
     if (!lac_expand_shape_make(&problem, ring, &s, &cost)) return;
@@ -150,10 +147,7 @@ static void check_case(lac_device *target, const lac_weight *w, int64_t m, bool 
                 read_piece(&r, piece, output, step * 64);
             }
     }
-    for (int64_t i = 0; i < n * k; i++)
-        if (r.dense[i] != wanted[i])
-            fail_msg("output %lld, input %lld: %04x in the pieces, %04x in the weight", (long long)(i / k), (long long)(i % k),
-                     r.dense[i], wanted[i]);
+    tile_expect_bits(r.dense, wanted, n, k, "pieces");
     ++*reached;
     lac_expand_tiled_release(&tiled);
     free(r.dense);
@@ -174,22 +168,10 @@ static void pieces_hold_the_weight(void **state)
         p.n = (int32_t)(1 + case_below(&rng, i % 3 ? (p.m + 1) / 2 : p.m));
         if (i % 5 == 4) p.n = p.m = 0, p.density = (double)(1 + case_below(&rng, 60)) / 100.0;
         int64_t n = 1 + case_below(&rng, 300), k = 1 + case_below(&rng, 400);
-        uint8_t *keep = malloc((size_t)(n * k));
-        float *dense = malloc((size_t)(n * k) * sizeof *dense);
-        case_keep(&rng, &p, n, k, i % 4 > 0, keep);
-        for (int64_t j = 0; j < n * k; j++) dense[j] = keep[j] ? (float)(1 + case_below(&rng, 200)) : 0.0f;
-        lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
-        lac_compress_options options = {.size = sizeof options, .dtype = i % 2 ? LAC_DTYPE_F16 : LAC_DTYPE_BF16};
-        lac_mask *mask = NULL;
-        lac_weight *w = NULL;
-        ASSERT_OK(lac_mask_from_matrix(&matrix, &p, &mask));
-        ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
+        lac_weight *w = tile_weight(&rng, &p, n, k, i, NULL);
         check_case(target, w, 1 + case_below(&rng, 600), false, &reached);
         check_case(target, w, 1 + case_below(&rng, 6000), true, &reached);
         lac_weight_free(w);
-        lac_mask_free(mask);
-        free(keep);
-        free(dense);
     }
     lac_device_close(target);
     print_message("%d of %d taken\n", reached, 2 * (int)CASES);

@@ -1,12 +1,10 @@
 /* test_cuda_expand_few.c - W as expand_few.cu reads it, spread on the CPU as its lanes do, instruction by instruction. Every kept weight stands
  * once, at its output and input, and whatever else is there is zero. */
-#include "format_case.h"
+#include "tile_case.h"
 
 #include "core/memory.h"
 #include "cuda/expand_few.h"
 #include "cuda/state.h"
-#include "format/sample.h"
-#include "format/weight.h"
 
 enum { CASES = 120, SEED = 20261115, LANES = 32 };
 
@@ -102,8 +100,7 @@ static void read_chunk(reader *r, const uint8_t *chunk, int64_t first_row, int64
 
 static void check_case(lac_device *target, const lac_weight *w, int64_t m, int *reached)
 {
-    lac_problem problem = {.device = target, .weight = w, .m = m};
-    problem.options.x_dtype = problem.options.y_dtype = w->dtype;
+    lac_problem problem = tile_problem(target, w, m);
     lac_few_shape s;
     lac_cost cost;
     if (!lac_few_shape_make(&problem, &s, &cost)) return;
@@ -117,10 +114,7 @@ static void check_case(lac_device *target, const lac_weight *w, int64_t m, int *
         for (int64_t chunk = 0; chunk < s.chunks; chunk++)
             read_chunk(&r, parts + (tile * s.chunks + chunk) * lac_few_chunk_bytes(&s), tile * LAC_FEW_ROWS,
                        chunk * LAC_FEW_INPUTS);
-    for (int64_t i = 0; i < r.n * r.k; i++)
-        if (r.dense[i] != wanted[i])
-            fail_msg("output %lld, input %lld: %04x in the parts, %04x in the weight", (long long)(i / r.k),
-                     (long long)(i % r.k), r.dense[i], wanted[i]);
+    tile_expect_bits(r.dense, wanted, r.n, r.k, "parts");
     ++*reached;
     lac_release(parts);
     free(r.dense);
@@ -140,21 +134,9 @@ static void parts_hold_the_weight(void **state)
         lac_pattern p = {.family = LAC_FAMILY_ELEMENT, .unit_n = 1, .unit_k = 1, .m = ms[case_below(&rng, 4)]};
         p.n = (int32_t)(1 + case_below(&rng, p.m / 4));
         int64_t n = 1 + case_below(&rng, 300), k = 1 + case_below(&rng, 400);
-        uint8_t *keep = malloc((size_t)(n * k));
-        float *dense = malloc((size_t)(n * k) * sizeof *dense);
-        case_keep(&rng, &p, n, k, i % 4 > 0, keep);
-        for (int64_t j = 0; j < n * k; j++) dense[j] = keep[j] ? (float)(1 + case_below(&rng, 200)) : 0.0f;
-        lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
-        lac_compress_options options = {.size = sizeof options, .dtype = i % 2 ? LAC_DTYPE_F16 : LAC_DTYPE_BF16};
-        lac_mask *mask = NULL;
-        lac_weight *w = NULL;
-        ASSERT_OK(lac_mask_from_matrix(&matrix, &p, &mask));
-        ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
+        lac_weight *w = tile_weight(&rng, &p, n, k, i, NULL);
         check_case(target, w, 2 + case_below(&rng, 127), &reached);
         lac_weight_free(w);
-        lac_mask_free(mask);
-        free(keep);
-        free(dense);
     }
     lac_device_close(target);
     print_message("%d of %d taken\n", reached, (int)CASES);

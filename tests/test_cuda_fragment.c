@@ -1,13 +1,12 @@
 /* test_cuda_fragment.c - stages of W for mma.sync and mma.sp, read back on the CPU lane by lane the way fragment.cu multiplies
  * them: every kept weight stands once, at its output and its row of X, and whatever else is there is zero. The places of
  * mma.sp are those of wgmma.sp, for which test_cuda_layout.c has golden vectors from the GPU. */
-#include "format_case.h"
+#include "tile_case.h"
 
 #include "cuda/fragment_tile.h"
 #include "cuda/gather_tile.h"
 #include "cuda/runtime.h"
 #include "cuda/state.h"
-#include "format/weight.h"
 
 enum { CASES = 200, SEED = 20261117 };
 
@@ -101,8 +100,7 @@ static void read_stage(reader *r, int64_t tile, int64_t stage)
 
 static void check_case(lac_device *target, const lac_weight *w, int64_t m, lac_fragment_kind kind, int *reached)
 {
-    lac_problem problem = {.device = target, .weight = w, .m = m};
-    problem.options.x_dtype = problem.options.y_dtype = w->dtype;
+    lac_problem problem = tile_problem(target, w, m);
     lac_fragment_shape shape;
     lac_cost cost;
     if (!lac_fragment_shape_make(&problem, kind, &shape, &cost)) return;
@@ -115,10 +113,7 @@ static void check_case(lac_device *target, const lac_weight *w, int64_t m, lac_f
     uint32_t *wanted = case_read(w);
     for (int64_t tile = 0; tile < shape.output_tiles; tile++)
         for (int64_t stage = tiled.range[2 * tile]; stage < tiled.range[2 * tile + 1]; stage++) read_stage(&r, tile, stage);
-    for (int64_t i = 0; i < n * k; i++)
-        if (r.dense[i] != wanted[i])
-            fail_msg("kind %d, output %lld, input %lld: %04x in the stages, %04x in the weight", (int)kind, (long long)(i / k),
-                     (long long)(i % k), r.dense[i], wanted[i]);
+    tile_expect_bits(r.dense, wanted, n, k, (const char *[]){"dense stages", "sparse stages", "expanded stages"}[kind]);
     reached[kind]++;
     lac_fragment_tiled_release(&tiled);
     free(r.dense);
@@ -147,22 +142,10 @@ static void stages_hold_the_weight(void **state)
         ASSERT_OK(lac_cuda_target_open(archs[i % 3], &target));
         lac_pattern p = pattern_of(&rng, i);
         int64_t n = 1 + case_below(&rng, 400), k = 1 + case_below(&rng, 300);
-        uint8_t *keep = malloc((size_t)(n * k));
-        float *dense = malloc((size_t)(n * k) * sizeof *dense);
-        case_keep(&rng, &p, n, k, i % 4 > 0, keep);
-        for (int64_t j = 0; j < n * k; j++) dense[j] = keep[j] ? (float)(1 + case_below(&rng, 200)) : 0.0f;
-        lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
-        lac_compress_options options = {.size = sizeof options, .dtype = i % 2 ? LAC_DTYPE_F16 : LAC_DTYPE_BF16};
-        lac_mask *mask = NULL;
-        lac_weight *w = NULL;
-        ASSERT_OK(lac_mask_from_matrix(&matrix, &p, &mask));
-        ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
+        lac_weight *w = tile_weight(&rng, &p, n, k, i, NULL);
         for (int kind = LAC_FRAGMENT_DENSE; kind <= LAC_FRAGMENT_EXPAND; kind++)
             check_case(target, w, 1 + case_below(&rng, 600), (lac_fragment_kind)kind, reached);
         lac_weight_free(w);
-        lac_mask_free(mask);
-        free(keep);
-        free(dense);
         lac_device_close(target);
     }
     print_message("dense %d, sparse %d, expanded %d\n", reached[0], reached[1], reached[2]);

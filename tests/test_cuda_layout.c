@@ -1,13 +1,12 @@
 /* test_cuda_layout.c - stages of W for the tensor cores of sm_90a, read back on the CPU the way gather.cu and stream.cu have
  * them multiplied: every kept weight stands once, at its output and its row of X, and whatever else is there is zero. The
  * places of wgmma.sp are checked against golden vectors that came from the GPU itself. */
-#include "format_case.h"
+#include "tile_case.h"
 
 #include "cuda/gather_join.h"
 #include "cuda/gather_tile.h"
 #include "cuda/runtime.h"
 #include "cuda/state.h"
-#include "format/weight.h"
 #include "wgmma_golden.h"
 
 enum { CASES = 200, SEED = 20261116 };
@@ -144,10 +143,7 @@ static void check_shape(const lac_device *target, const lac_weight *w, lac_gathe
             (shape.packed ? read_packed_stage : read_stage)(&r, tile, stage);
     for (int64_t i = real * shape.tile_outputs; i < shape.output_tiles * shape.tile_outputs; i++)
         assert_int_equal(tiled.output[i], -1);
-    for (int64_t i = 0; i < n * k; i++)
-        if (r.dense[i] != wanted[i])
-            fail_msg("output %lld, input %lld: %04x in the stages, %04x in the weight", (long long)(i / k), (long long)(i % k),
-                     r.dense[i], wanted[i]);
+    tile_expect_bits(r.dense, wanted, n, k, "stages");
     lac_gather_tiled_release(&tiled);
     free(r.dense);
     free(wanted);
@@ -201,8 +197,7 @@ static void check_streams(lac_problem problem, int *reached)
 /* The shape that the model chooses, the same with stages of 32 rows, in pairs, and row groups joined, which every weight may be. */
 static void check_case(lac_device *target, const lac_weight *w, int64_t m, lac_gather_kind kind, int *reached)
 {
-    lac_problem problem = {.device = target, .weight = w, .m = m};
-    problem.options.x_dtype = problem.options.y_dtype = w->dtype;
+    lac_problem problem = tile_problem(target, w, m);
     lac_gather_shape shape;
     lac_cost cost;
     if (!lac_gather_shape_make(&problem, kind, &shape, &cost)) return;
@@ -274,22 +269,10 @@ static void stages_hold_the_weight(void **state)
         if (i % 10 == 3) p = (lac_pattern){.family = LAC_FAMILY_VNM, .unit_n = 64, .unit_k = 1, .n = 1 + i / 10 % 2, .m = 8};
         if (i % 10 == 7) p = (lac_pattern){.family = LAC_FAMILY_ELEMENT, .unit_n = 1, .unit_k = 1, .n = 1 + i / 10 % 2, .m = 8};
         int64_t n = 1 + case_below(&rng, 400), k = 1 + case_below(&rng, 300);
-        uint8_t *keep = malloc((size_t)(n * k));
-        float *dense = malloc((size_t)(n * k) * sizeof *dense);
-        case_keep(&rng, &p, n, k, i % 4 > 0, keep);
-        for (int64_t j = 0; j < n * k; j++) dense[j] = keep[j] ? (float)(1 + case_below(&rng, 200)) : 0.0f;
-        lac_matrix matrix = {.data = dense, .dtype = LAC_DTYPE_F32, .rows = n, .cols = k};
-        lac_compress_options options = {.size = sizeof options, .dtype = i % 2 ? LAC_DTYPE_F16 : LAC_DTYPE_BF16};
-        lac_mask *mask = NULL;
-        lac_weight *w = NULL;
-        ASSERT_OK(lac_mask_from_matrix(&matrix, &p, &mask));
-        ASSERT_OK(lac_weight_compress(&matrix, mask, &options, &w));
+        lac_weight *w = tile_weight(&rng, &p, n, k, i, NULL);
         for (int kind = LAC_GATHER_DENSE; kind <= LAC_GATHER_STREAM; kind++)
             check_case(target, w, 1 + case_below(&rng, 600), (lac_gather_kind)kind, reached);
         lac_weight_free(w);
-        lac_mask_free(mask);
-        free(keep);
-        free(dense);
     }
     lac_device_close(target);
     print_message("gathered dense %d (%d in pairs), gathered sparse %d, streamed %d (%d V:N:M), joined %d and %d of all rows, "

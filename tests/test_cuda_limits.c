@@ -1,12 +1,10 @@
 /* test_cuda_limits.c - problems at the edge of what the GPU's kernels can number: tokens within a tile of 2^31, no inputs at all, inputs
  * far apart. Kernels that cannot must say so, and some kernel must be left. On a target of which no GPU is needed. */
-#include "format_case.h"
+#include "tile_case.h"
 
-#include "core/kernel.h"
-#include "cuda/runtime.h"
+#include "cuda/plan.h"
 #include "cuda/slide_tile.h"
 #include "cuda/state.h"
-#include "format/sample.h"
 
 static const lac_kernel *kernel_named(const char *name)
 {
@@ -14,15 +12,6 @@ static const lac_kernel *kernel_named(const char *name)
     for (size_t i = 0; (kernel = lac_registry_kernel(i)) && strcmp(kernel->info.name, name) != 0; ++i) {}
     assert_non_null(kernel);
     return kernel;
-}
-
-static lac_weight *sample(const char *text, int64_t n, int64_t k)
-{
-    lac_pattern pattern;
-    lac_weight *weight;
-    ASSERT_OK(lac_pattern_parse(text, &pattern));
-    ASSERT_OK(lac_weight_sample(&pattern, n, k, LAC_DTYPE_F16, &weight));
-    return weight;
 }
 
 static lac_problem problem_of(lac_device *target, const lac_weight *w, int64_t m, lac_layout layout)
@@ -62,7 +51,7 @@ static void tokens_up_to_the_last_int(void **state)
     ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         const lac_kernel *kernel = kernel_named(cases[i].kernel);
-        lac_weight *w = sample(cases[i].pattern, 128, 256);
+        lac_weight *w = tile_sample(cases[i].pattern, 128, 256);
         if (!takes(kernel, problem_of(target, w, 1000, LAC_LAYOUT_TOKEN_MAJOR)))
             fail_msg("%s does not take %s", cases[i].kernel, cases[i].pattern);
         for (int64_t less = 0; less < 8; ++less) {
@@ -86,7 +75,7 @@ static void inputs_up_to_the_last_int(void **state)
     lac_device *target;
     ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; ++i) {
-        lac_weight *w = sample(patterns[i], 1, INT32_MAX);
+        lac_weight *w = tile_sample(patterns[i], 1, INT32_MAX);
         lac_problem most = problem_of(target, w, 8, LAC_LAYOUT_TOKEN_MAJOR);
         for (size_t j = 0; j < sizeof kernels / sizeof *kernels; ++j)
             if (takes(kernel_named(kernels[j]), most)) fail_msg("%s takes 2^31 - 1 inputs of %s", kernels[j], patterns[i]);
@@ -145,7 +134,7 @@ static void no_inputs(void **state)
         lac_device *target;
         ASSERT_OK(lac_cuda_target_open(archs[a], &target));
         for (size_t i = 0; i < sizeof patterns / sizeof *patterns; ++i) {
-            lac_weight *w = sample(patterns[i], 40, 0);
+            lac_weight *w = tile_sample(patterns[i], 40, 0);
             lac_problem problem = problem_of(target, w, 40, LAC_LAYOUT_FEATURE_MAJOR);
             assert_true(takers(&problem) > 0);
             assert_false(takes(kernel_named("cuda_f16_mma_expand"), problem));
@@ -198,11 +187,95 @@ static void inputs_far_apart(void **state)
     free(order);
 }
 
+/* Multiprocessors that a cluster of a program takes: one for each block, or for as many as the program is compiled to run beside each other. */
+static int64_t taken_by(const lac_cuda_request *r)
+{
+    int64_t cluster = 1, parts = 1, meets = 0, split = 1, beside = 1;
+    for (int i = 0; i < r->define_count; i++) {
+        const lac_cuda_define *d = &r->defines[i];
+        if (!strcmp(d->name, "LAC_CLUSTER")) cluster = d->value;
+        if (!strcmp(d->name, "LAC_PARTS")) parts = d->value;
+        if (!strcmp(d->name, "LAC_MEETS")) meets = d->value;
+        if (!strcmp(d->name, "LAC_SPLIT")) split = d->value;
+        if (!strcmp(d->name, "LAC_BLOCKS")) beside = d->value;
+    }
+    int64_t blocks = cluster * split * (meets ? parts : 1);
+    return (blocks + beside - 1) / beside;
+}
+
+/* The most of all programs that a kernel asks for; 0 where it does not apply. */
+static int64_t taken_by_a_cluster(const lac_kernel *kernel, lac_problem problem)
+{
+    lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS];
+    int64_t most = 0;
+    int count = 0;
+    if (!takes(kernel, problem)) return 0;
+    problem.kernel = kernel;
+    ASSERT_OK(((const lac_cuda_flow *)kernel->config)->requests(&problem, requests, &count));
+    for (int i = 0; i < count; i++)
+        if (taken_by(&requests[i]) > most) most = taken_by(&requests[i]);
+    return most;
+}
+
+/* A cluster's blocks run at once: no kernel may want more of them than there are multiprocessors, however well the model, which is not told
+ * here that there are few, likes it. */
+static void clusters_have_room(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kernel, *pattern;
+        int64_t m, n, k;
+        lac_layout layout;
+    } cases[] = {{"cuda_f16_gather", "vw64:1:2", 16384, 4096, 2048, LAC_LAYOUT_FEATURE_MAJOR},
+                 {"cuda_f16_stream", "2:4", 4096, 4096, 1024, LAC_LAYOUT_TOKEN_MAJOR},
+                 {"cuda_f16_stream", "2:4", 16, 2048, 4096, LAC_LAYOUT_TOKEN_MAJOR},
+                 {"cuda_f16_expand", "4:8", 4096, 4096, 1024, LAC_LAYOUT_TOKEN_MAJOR},
+                 {"cuda_f16_expand_ring", "4:8", 4096, 4096, 1024, LAC_LAYOUT_TOKEN_MAJOR},
+                 {"cuda_f16_expand_few", "8:32", 16, 512, 4096, LAC_LAYOUT_TOKEN_MAJOR},
+                 {"cuda_f32_strict", "vw32:1:4", 64, 512, 2048, LAC_LAYOUT_TOKEN_MAJOR},
+                 {"cuda_spmv_select", "vw32:1:4", 8, 512, 4096, LAC_LAYOUT_TOKEN_MAJOR},
+                 {"cuda_spmv_gather", "8:32", 4, 32, 4096, LAC_LAYOUT_TOKEN_MAJOR},
+                 {"cuda_spmv_mma", "8:32", 8, 32, 4096, LAC_LAYOUT_TOKEN_MAJOR}};
+    lac_device *target;
+    ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
+    lac_cuda_state *gpu = target->state;
+    int all = gpu->target.multiprocessors;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const lac_kernel *kernel = kernel_named(cases[i].kernel);
+        lac_weight *w = tile_sample(cases[i].pattern, cases[i].n, cases[i].k);
+        lac_problem problem = problem_of(target, w, cases[i].m, cases[i].layout);
+        gpu->target.multiprocessors = all;
+        assert_true(taken_by_a_cluster(kernel, problem) > 1);
+        for (int few = 1; few < 9; few++) {
+            gpu->target.multiprocessors = few;
+            int64_t taken = taken_by_a_cluster(kernel, problem);
+            if (taken > few) fail_msg("%s: a cluster takes %d of %d multiprocessors", cases[i].kernel, (int)taken, few);
+        }
+        lac_weight_free(w);
+    }
+    lac_device_close(target);
+}
+
+/* One tile at least, no more than there are, and else as many as fit: of tiles that have nothing, all. */
+static void bands_are_what_l2_keeps(void **state)
+{
+    (void)state;
+    assert_int_equal(lac_cuda_band_within(10.0, 3.0, 100), 3);
+    assert_int_equal(lac_cuda_band_within(10.0, 3.0, 2), 2);
+    assert_int_equal(lac_cuda_band_within(10.0, 11.0, 100), 1);
+    assert_int_equal(lac_cuda_band_within(10.0, 0.0, 7), 7);
+    assert_int_equal(lac_cuda_band(5e6, 100), 4); /* of 20 MB */
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tokens_up_to_the_last_int),         cmocka_unit_test(no_inputs),
-        cmocka_unit_test(inputs_up_to_the_last_int),         cmocka_unit_test(slots_up_to_the_last_int),
-        cmocka_unit_test(tokens_of_fp32_up_to_the_last_int), cmocka_unit_test(inputs_far_apart)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_up_to_the_last_int),
+                                       cmocka_unit_test(no_inputs),
+                                       cmocka_unit_test(inputs_up_to_the_last_int),
+                                       cmocka_unit_test(slots_up_to_the_last_int),
+                                       cmocka_unit_test(tokens_of_fp32_up_to_the_last_int),
+                                       cmocka_unit_test(inputs_far_apart),
+                                       cmocka_unit_test(clusters_have_room),
+                                       cmocka_unit_test(bands_are_what_l2_keeps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

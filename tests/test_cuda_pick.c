@@ -1,14 +1,12 @@
 /* test_cuda_pick.c - the chunks of cuda_f16_pick, walked on the CPU the way a warpgroup of pick.cu walks them: every kept weight
  * stands once, at its output and its input, whatever else would be multiplied is zero, and rows that are read together seldom meet
  * in a bank. Random patterns and shapes, on a target of which no GPU is needed. */
-#include "format_case.h"
+#include "tile_case.h"
 
 #include "core/dtype.h"
 #include "cuda/pick_tile.h"
 #include "cuda/runtime.h"
 #include "cuda/state.h"
-#include "format/sample.h"
-#include "format/weight.h"
 
 enum { CASES = 500, SEED = 20261118 };
 
@@ -81,8 +79,7 @@ static walk walk_all(const lac_pick_shape *s, const lac_pick_tiled *t, const lac
 
 static void check_case(lac_device *target, const lac_weight *w, const float *wanted, int64_t m, int *reached)
 {
-    lac_problem problem = {.device = target, .weight = w, .m = m};
-    problem.options.x_dtype = problem.options.y_dtype = w->dtype;
+    lac_problem problem = tile_problem(target, w, m);
     lac_pick_shape shape;
     lac_cost cost;
     if (!lac_pick_shape_make(&problem, &shape, &cost)) return;
@@ -93,10 +90,7 @@ static void check_case(lac_device *target, const lac_weight *w, const float *wan
     double *dense = calloc((size_t)(w->n_out * w->k_in + 1), sizeof *dense);
     assert_non_null(dense);
     walk_all(&shape, &tiled, w, dense);
-    for (int64_t i = 0; i < w->n_out * w->k_in; i++)
-        if (dense[i] != (double)wanted[i])
-            fail_msg("row %lld, column %lld: %.9g in the chunks, %.9g in the weight", (long long)(i / w->k_in),
-                     (long long)(i % w->k_in), dense[i], (double)wanted[i]);
+    tile_expect(dense, wanted, w->n_out, w->k_in, "chunks");
     reached[0] += shape.pieces > 1;
     reached[1] += shape.parts > 1;
     reached[2] += shape.width < 32;
@@ -121,14 +115,10 @@ static void chunks_hold_the_weight(void **state)
         if (p.unit_n > 1) p.unit_n = (int32_t)(8 + case_below(&rng, i % 3 ? 32 : 100));
         if (p.family == LAC_FAMILY_SHUFFLED) p.family = LAC_FAMILY_VECTOR;
         int64_t n = 1 + case_below(&rng, 200), k = 1 + case_below(&rng, i % 10 ? 300 : 2000);
-        uint8_t *keep = malloc((size_t)(n * k));
         float *dense;
-        assert_non_null(keep);
-        case_keep(&rng, &p, n, k, i % 4 > 0, keep);
-        lac_weight *w = case_weight(&rng, &p, n, k, i, keep, &dense);
+        lac_weight *w = tile_weight(&rng, &p, n, k, i, &dense);
         check_case(target, w, dense, 1 + case_below(&rng, 600), reached);
         lac_weight_free(w);
-        free(keep);
         free(dense);
     }
     lac_device_close(target);
@@ -140,14 +130,10 @@ static void chunks_hold_the_weight(void **state)
 /* Of a weight n x k with its units drawn at random: in how many turns eight rows are read. */
 static double turns_of(lac_device *target, const char *text, int64_t n, int64_t k, lac_pick_shape *shape)
 {
-    lac_pattern p;
-    lac_weight *w = NULL;
+    lac_weight *w = tile_sample(text, n, k);
     lac_pick_tiled tiled;
     lac_cost cost;
-    ASSERT_OK(lac_pattern_parse(text, &p));
-    ASSERT_OK(lac_weight_sample(&p, n, k, LAC_DTYPE_F16, &w));
-    lac_problem problem = {.device = target, .weight = w, .m = 4096};
-    problem.options.x_dtype = problem.options.y_dtype = LAC_DTYPE_F16;
+    lac_problem problem = tile_problem(target, w, 4096);
     assert_true(lac_pick_shape_make(&problem, shape, &cost));
     ASSERT_OK(lac_pick_tile(w, shape, &tiled));
     double *dense = calloc((size_t)(n * k), sizeof *dense);
@@ -200,15 +186,10 @@ static void counts_stay_with_the_weight(void **state)
     ASSERT_OK(lac_cuda_target_open("sm_90a", &target));
     static const char *patterns[] = {"vw32:16:32", "vw32:50%"};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
-        lac_pattern pattern;
-        lac_weight *w, *fresh;
+        lac_weight *w = tile_sample(patterns[i], 256, 512), *fresh = tile_sample(patterns[i], 256, 512);
         lac_pick_shape first, again, anew;
         lac_cost cost;
-        ASSERT_OK(lac_pattern_parse(patterns[i], &pattern));
-        ASSERT_OK(lac_weight_sample(&pattern, 256, 512, LAC_DTYPE_F16, &w));
-        ASSERT_OK(lac_weight_sample(&pattern, 256, 512, LAC_DTYPE_F16, &fresh));
-        lac_problem problem = {.device = target, .weight = w, .m = 32};
-        problem.options.x_dtype = problem.options.y_dtype = w->dtype;
+        lac_problem problem = tile_problem(target, w, 32);
         assert_int_equal(lac_weight_known(w, LAC_FACT_PICK_COMMON), -1);
         assert_true(lac_pick_shape_make(&problem, &first, &cost)); /* few tokens: sharing is not counted */
         assert_int_equal(lac_weight_known(w, LAC_FACT_PICK_COMMON), -1);

@@ -2,14 +2,12 @@
  * stands once, at its output and its input, whatever else would be multiplied is zero, no row is read before its chunk was
  * waited for or after it was given back, and nothing is waited for that the ring has no room for. Random patterns and shapes,
  * on a target of which no GPU is needed. */
-#include "format_case.h"
+#include "tile_case.h"
 
 #include "core/dtype.h"
 #include "cuda/runtime.h"
 #include "cuda/slide_tile.h"
 #include "cuda/state.h"
-#include "format/sample.h"
-#include "format/weight.h"
 
 enum { CASES = 500, SEED = 20261117 };
 
@@ -94,8 +92,7 @@ static walk walk_all(const lac_slide_shape *shape, const lac_slide_tiled *tiled,
 
 static void check_case(lac_device *target, const lac_weight *w, const float *wanted, int64_t m, int *reached)
 {
-    lac_problem problem = {.device = target, .weight = w, .m = m};
-    problem.options.x_dtype = problem.options.y_dtype = w->dtype;
+    lac_problem problem = tile_problem(target, w, m);
     lac_slide_shape shape;
     lac_cost cost;
     if (!lac_slide_shape_make(&problem, &shape, &cost)) return;
@@ -107,10 +104,7 @@ static void check_case(lac_device *target, const lac_weight *w, const float *wan
     double *dense = calloc((size_t)(w->n_out * w->k_in + 1), sizeof *dense);
     assert_non_null(dense);
     walk_all(&shape, &tiled, w, dense);
-    for (int64_t i = 0; i < w->n_out * w->k_in; i++)
-        if (dense[i] != (double)wanted[i])
-            fail_msg("row %lld, column %lld: %.9g in the steps, %.9g in the weight", (long long)(i / w->k_in),
-                     (long long)(i % w->k_in), dense[i], (double)wanted[i]);
+    tile_expect(dense, wanted, w->n_out, w->k_in, "steps");
     reached[0] += shape.pieces > 1;
     reached[1] += shape.parts > 1;
     reached[2] += shape.width < 32;
@@ -156,14 +150,10 @@ static void streams_hold_the_weight(void **state)
 /* Of a weight n x k with its units drawn at random: in how many turns eight rows are read. */
 static double turns_of(lac_device *target, const char *text, int64_t n, int64_t k, lac_slide_shape *shape)
 {
-    lac_pattern p;
-    lac_weight *w = NULL;
+    lac_weight *w = tile_sample(text, n, k);
     lac_slide_tiled tiled;
     lac_cost cost;
-    ASSERT_OK(lac_pattern_parse(text, &p));
-    ASSERT_OK(lac_weight_sample(&p, n, k, LAC_DTYPE_F16, &w));
-    lac_problem problem = {.device = target, .weight = w, .m = 4096};
-    problem.options.x_dtype = problem.options.y_dtype = LAC_DTYPE_F16;
+    lac_problem problem = tile_problem(target, w, 4096);
     assert_true(lac_slide_shape_make(&problem, shape, &cost));
     ASSERT_OK(lac_slide_tile(w, shape, &tiled));
     double *dense = calloc((size_t)(n * k), sizeof *dense);

@@ -1,13 +1,11 @@
 /* test_cuda_strict.c - the records of cuda_f32_strict, read back on the CPU the way strict.cu reads them: every kept weight
  * stands once, in its row and at its input, and whatever else the kernel would multiply is zero. Random patterns, shapes and
  * values, on targets of which no GPU is needed. And that making them survives each allocation that fails. */
-#include "format_case.h"
+#include "tile_case.h"
 
 #include "cuda/runtime.h"
 #include "cuda/state.h"
 #include "cuda/strict_source.h"
-#include "format/sample.h"
-#include "format/weight.h"
 #include "support/allocator.h"
 
 enum { CASES = 500, SEED = 20261116, KINDS = 8 };
@@ -87,10 +85,7 @@ static void check_case(lac_device *target, const lac_weight *w, const float *wan
         for (uint32_t step = tiled.first_step[b]; step < tiled.first_step[b + 1]; ++step)
             read_step(&shape, &rows, (const char *)tiled.records + (size_t)step * lac_strict_record_bytes(&shape),
                       tiled.columns + step * entries, b, dense);
-    for (int64_t i = 0; i < n * k; ++i)
-        if (dense[i] != (double)wanted[i])
-            fail_msg("row %lld, column %lld: %.9g in the records, %.9g in the weight", (long long)(i / k), (long long)(i % k),
-                     dense[i], (double)wanted[i]);
+    tile_expect(dense, wanted, n, k, "records");
     const bool kinds[KINDS] = {shape.packed,      shape.every,      shape.uneven,    shape.rowwise,
                                facts.joined != 0, shape.slices > 1, shape.split > 1, tiled.blocks > 1};
     for (int i = 0; i < KINDS; ++i) reached[i] += kinds[i];

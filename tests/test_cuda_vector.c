@@ -1,15 +1,13 @@
 /* test_cuda_vector.c - the tiles of cuda_spmv_gather, cuda_spmv_mma and cuda_spmv_select, read back on the CPU the way the kernels read them:
  * every kept weight stands once, in its row and at its column, and whatever else a kernel would multiply is zero. Random
  * patterns, shapes and dtypes, on targets of which no GPU is needed. */
-#include "format_case.h"
+#include "tile_case.h"
 
 #include "core/dtype.h"
 #include "cuda/runtime.h"
 #include "cuda/state.h"
 #include "cuda/vector_select_tile.h"
 #include "cuda/vector_tile.h"
-#include "format/sample.h"
-#include "format/weight.h"
 
 enum { CASES = 1500, SEED = 20261115 };
 
@@ -149,10 +147,7 @@ static void check_case(lac_device *target, const lac_weight *w, int64_t m, bool 
     reader r = {&shape, &tiled, calloc((size_t)(n * k), 4), n, k};
     uint32_t *wanted = case_read(w);
     read_tiles(&r);
-    for (int64_t i = 0; i < n * k; i++)
-        if (r.dense[i] != wanted[i])
-            fail_msg("row %lld, column %lld: %08x in the tiles, %08x in the weight", (long long)(i / k), (long long)(i % k),
-                     r.dense[i], wanted[i]);
+    tile_expect_bits(r.dense, wanted, n, k, "tiles");
     reached[shape.mma ? 4 + shape.direct : (int)shape.index]++;
     reached[6] += shape.shared_index;
     reached[7] += shape.group_steps > 1;
@@ -333,10 +328,7 @@ static void check_select(lac_device *target, const lac_weight *w, int64_t m, int
             read_packed(&out, &r);
         }
     }
-    for (int64_t i = 0; i < n * k; i++)
-        if (out.dense[i] != wanted[i])
-            fail_msg("row %lld, column %lld: %08x in the batches, %08x in the weight", (long long)(i / k), (long long)(i % k),
-                     out.dense[i], wanted[i]);
+    tile_expect_bits(out.dense, wanted, n, k, "batches");
     reached[s.all_inputs ? 0 : s.packed ? (tiled.more ? 7 : 6) : s.sparse ? 1 : s.chunk_batches ? 2 : 3]++;
     reached[4] += s.chunks > 1;
     reached[5] += s.unit_rows == 16;

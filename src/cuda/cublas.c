@@ -68,32 +68,21 @@ static void search(void)
 static void open_cublas(void)
 {
     if (!lac_library_open_override(&opened.library, "LAC_CUBLAS_LIBRARY")) search();
-    if (!opened.library.handle) {
-        snprintf(opened.note, sizeof opened.note, "%s",
-                 *opened.library.note ? opened.library.note
-                                      : "libcublas not found in the system, CUDA_HOME or Python's packages; name it in "
-                                        "LAC_CUBLAS_LIBRARY. Pruning on a GPU needs it, nothing else does");
-        return;
-    }
-    const char *missing = lac_library_find(&opened.library, symbols, &opened.table);
-    if (missing) {
-        snprintf(opened.note, sizeof opened.note, "%.300s has no %s: it is too old", opened.library.path, missing);
-        return;
-    }
+    opened.usable = lac_library_load(&opened.library, symbols, &opened.table,
+                                     "libcublas not found in the system, CUDA_HOME or Python's packages; name it in "
+                                     "LAC_CUBLAS_LIBRARY. Pruning on a GPU needs it, nothing else does",
+                                     opened.note, sizeof opened.note);
+    if (!opened.usable) return;
     for (int part = MAJOR_VERSION; part < VERSION_PARTS; ++part) opened.table.cublasGetProperty(part, &opened.version[part]);
-    opened.usable = true;
 }
 
 void lac_cublas_describe(lac_component_info *info)
 {
     pthread_once(&once, open_cublas);
-    snprintf(info->name, sizeof info->name, "libcublas");
-    info->available = opened.usable;
+    lac_library_describe(&opened.library, "libcublas", opened.usable, opened.note, info);
     if (opened.usable)
         snprintf(info->version, sizeof info->version, "%d.%d.%d", opened.version[MAJOR_VERSION], opened.version[MINOR_VERSION],
                  opened.version[PATCH_LEVEL]);
-    snprintf(info->path, sizeof info->path, "%s", opened.library.path);
-    if (!opened.usable) snprintf(info->note, sizeof info->note, "%.255s", opened.note);
 }
 
 /* ---- an engine */

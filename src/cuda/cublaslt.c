@@ -50,22 +50,12 @@ static void search(void)
 static void open_library(void)
 {
     if (!lac_library_open_override(&opened.library, "LAC_CUBLASLT_LIBRARY")) search();
-    if (!opened.library.handle) {
-        snprintf(
-            opened.note, sizeof opened.note, "%s",
-            *opened.library.note
-                ? opened.library.note
-                : "libcublasLt not found in the system, CUDA_HOME or Python's packages: pip install nvidia-cublas, or name "
-                  "it in LAC_CUBLASLT_LIBRARY");
-        return;
-    }
-    const char *missing = lac_library_find(&opened.library, symbols, &opened.table);
-    if (missing) {
-        snprintf(opened.note, sizeof opened.note, "%.300s has no %s: it is too old", opened.library.path, missing);
-        return;
-    }
+    opened.usable = lac_library_load(&opened.library, symbols, &opened.table,
+                                     "libcublasLt not found in the system, CUDA_HOME or Python's packages: pip install "
+                                     "nvidia-cublas, or name it in LAC_CUBLASLT_LIBRARY",
+                                     opened.note, sizeof opened.note);
+    if (!opened.usable) return;
     opened.table.version = opened.table.cublasLtGetVersion();
-    opened.usable = true;
     snprintf(opened.note, sizeof opened.note, "cuBLASLt %zu.%zu.%zu in %.500s", opened.table.version / 10000,
              opened.table.version / 100 % 100, opened.table.version % 100, opened.library.path);
 }
@@ -80,13 +70,10 @@ const lac_cublaslt *lac_cublaslt_get(const char **note)
 void lac_cublaslt_describe(lac_component_info *info)
 {
     pthread_once(&once, open_library);
-    snprintf(info->name, sizeof info->name, "libcublasLt");
-    info->available = opened.usable;
+    lac_library_describe(&opened.library, "libcublasLt", opened.usable, opened.note, info);
     if (opened.usable)
         snprintf(info->version, sizeof info->version, "%zu.%zu.%zu", opened.table.version / 10000,
                  opened.table.version / 100 % 100, opened.table.version % 100);
-    snprintf(info->path, sizeof info->path, "%s", opened.library.path);
-    if (!opened.usable) snprintf(info->note, sizeof info->note, "%.255s", opened.note);
 }
 
 lac_status lac_cublaslt_check(int result, const char *what)

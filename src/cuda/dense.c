@@ -12,18 +12,18 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "cuda/dense_product.h"
-#include "cuda/runtime.h"
+#include "cuda/plan.h"
 #include "cuda/state.h"
 #include "format/weight.h"
 
-enum { FINISH_THREADS = 256, FINISH_ELEMENTS = 1024, MOST_LINES = 65535, ALIGNMENT = 256 };
+enum { FINISH_THREADS = 256, FINISH_ELEMENTS = 1024, MOST_LINES = 65535 };
+enum { FINISH }; /* the program, where the library does not do it all */
+enum { WEIGHT, PARTS };
 
 typedef struct dense_state {
-    const lac_device *device; /* the plan holds it */
+    lac_cuda_plan plan;
     lac_dense_way way;
     lac_dense_alignment usual;
-    lac_cu_pointer w;
-    lac_cu_function finish; /* NULL: the library does it all */
 } dense_state;
 
 /* As in finish.cu. */
@@ -51,7 +51,7 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
     if (!lac_dense_product_make(problem, &product) || product.finish == LAC_DENSE_FINISH_LIBRARY) return LAC_STATUS_OK;
     lac_problem left = *problem; /* what the library leaves to do */
     left.options.has_bias = problem->options.has_bias && !product.has_bias;
-    lac_cuda_request_begin(&requests[0], "finish.cu", "lac_dense_finish");
+    lac_cuda_request_begin(&requests[FINISH], "finish.cu", "lac_dense_finish");
     lac_cuda_request_define_problem(&requests[0], &left);
     lac_cuda_request_define(&requests[0], "LAC_IN_PLACE", product.finish == LAC_DENSE_FINISH_IN_PLACE);
     *count = 1;
@@ -78,14 +78,14 @@ static size_t sums_bytes(const lac_dense_product *p)
 }
 
 /* Of the workspace, what stands before the library's part. */
-static size_t kept_bytes(const lac_dense_product *p) { return (sums_bytes(p) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+static size_t kept_bytes(const lac_dense_product *p) { return (size_t)lac_cuda_aligned(sums_bytes(p)); }
 
-/* The sums, then what the algorithms want. It comes aligned to 64 bytes. */
+/* The sums, then what the algorithms want. */
 static size_t workspace_with(const lac_dense_product *p, const lac_lt_answer choice[LAC_DENSE_CHOICES])
 {
     size_t usual = choice[LAC_DENSE_USUAL].workspace_bytes, least = choice[LAC_DENSE_LEAST].workspace_bytes;
     size_t bytes = kept_bytes(p) + (usual > least ? usual : least);
-    return bytes ? bytes + ALIGNMENT : 0;
+    return bytes ? bytes + LAC_CUDA_ALIGNMENT : 0;
 }
 
 /* Of a kernel that is not prepared: by what would be picked untimed or was timed before, where the library can be asked. */
@@ -106,7 +106,7 @@ size_t lac_cuda_dense_workspace_of(const void *opaque)
 
 /* ---- preparing */
 
-static lac_status upload_weight(const lac_problem *problem, const lac_dense_product *p, lac_cu_pointer *out)
+static lac_status upload_weight(const lac_problem *problem, const lac_dense_product *p, lac_cuda_plan *plan)
 {
     static const char what[] = "W with its zeros (options->no_dense avoids it)";
     uint64_t bytes, lines = (uint64_t)(p->w_by_inputs ? p->k : p->n);
@@ -121,37 +121,20 @@ static lac_status upload_weight(const lac_problem *problem, const lac_dense_prod
                          .cols = p->k,
                          .ld = p->ldw};
     lac_status status = lac_weight_decompress(problem->weight, &matrix);
-    if (!status) status = lac_cuda_upload(problem->device, what, dense, bytes, out);
+    if (!status) status = lac_cuda_plan_upload(plan, (const lac_cuda_part[PARTS]){[WEIGHT] = {what, dense, bytes}}, PARTS);
     lac_release(dense);
     return status;
 }
 
 lac_status lac_cuda_dense_prepare(const lac_problem *problem, void **out)
 {
-    dense_state *state = lac_allocate_zeroed(sizeof *state);
-    if (!state) return lac_fail_memory("plan of cuda_cublaslt_dense", sizeof *state);
-    state->device = problem->device;
-    lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
-    int count = 0;
-    lac_status status = requests(problem, request, &count);
-    if (!status && count) status = lac_cuda_program_get(problem->device, &request[0], 0, &state->finish);
+    dense_state *state = lac_cuda_plan_allocate(problem, sizeof *state);
+    if (!state) return LAC_STATUS_OUT_OF_MEMORY;
+    lac_status status = lac_cuda_plan_load(&state->plan, problem, NULL);
     if (!status) status = lac_dense_choose(problem, true, &state->way);
-    if (!status) status = upload_weight(problem, &state->way.product, &state->w);
-    if (status) {
-        lac_cuda_dense_release(state);
-        return status;
-    }
-    state->usual = lac_dense_alignment_usual(&state->way.product);
-    *out = state;
-    return LAC_STATUS_OK;
-}
-
-void lac_cuda_dense_release(void *opaque)
-{
-    dense_state *state = opaque;
-    if (!state) return;
-    lac_cuda_free(state->device, state->w);
-    lac_release(state);
+    if (!status) status = upload_weight(problem, &state->way.product, &state->plan);
+    if (!status) state->usual = lac_dense_alignment_usual(&state->way.product);
+    return lac_cuda_plan_finish(state, status, out);
 }
 
 /* ---- executing */
@@ -178,7 +161,7 @@ static lac_status finish(const lac_problem *problem, const dense_state *state, c
     lac_gpu_call left = *gpu_call;
     finish_args args = {sums, lac_dense_usual_ldd(p)};
     if (p->finish == LAC_DENSE_FINISH_IN_PLACE) left.alpha = 1.0f;
-    lac_cuda_launch launch = {.function = state->finish,
+    lac_cuda_launch launch = {.function = state->plan.program[FINISH],
                               .grid = {(unsigned)((length + FINISH_ELEMENTS - 1) / FINISH_ELEMENTS),
                                        (unsigned)(lines < MOST_LINES ? lines : MOST_LINES), 1},
                               .block = FINISH_THREADS};
@@ -192,10 +175,10 @@ lac_status lac_cuda_dense_execute(const lac_problem *problem, const void *opaque
     lac_gpu_call gpu_call;
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
-    uintptr_t workspace = ((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* 0 when there is none */
-    float *sums = (float *)(void *)workspace;
+    uintptr_t workspace = lac_cuda_workspace_of(&gpu_call);
+    float *sums = (float *)workspace;
     bool apart = p->finish == LAC_DENSE_FINISH_APART;
-    lac_dense_operands operands = {.w = (const void *)(uintptr_t)state->w,
+    lac_dense_operands operands = {.w = state->plan.part[WEIGHT],
                                    .x = call->x,
                                    .c = p->has_residual ? call->c : NULL,
                                    .bias = p->has_bias ? call->bias : NULL,
@@ -210,5 +193,5 @@ lac_status lac_cuda_dense_execute(const lac_problem *problem, const void *opaque
     status = lac_dense_run(problem->device, p, &operands, &state->way.choice[choice], library_part, call->stream);
     if (status == LAC_STATUS_UNSUPPORTED && choice == LAC_DENSE_USUAL) /* the other one takes operands however they lie */
         status = lac_dense_run(problem->device, p, &operands, &state->way.choice[LAC_DENSE_LEAST], library_part, call->stream);
-    return status || !state->finish ? status : finish(problem, state, call, &gpu_call, sums);
+    return status || !state->plan.program[FINISH] ? status : finish(problem, state, call, &gpu_call, sums);
 }

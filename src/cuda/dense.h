@@ -13,6 +13,5 @@ size_t lac_cuda_dense_workspace(const lac_problem *problem);
 size_t lac_cuda_dense_workspace_of(const void *state);
 lac_status lac_cuda_dense_prepare(const lac_problem *problem, void **state);
 lac_status lac_cuda_dense_execute(const lac_problem *problem, const void *state, const lac_call *call);
-void lac_cuda_dense_release(void *state);
 
 #endif

@@ -130,12 +130,9 @@ int lac_cuda_driver_version(void)
 void lac_cuda_driver_describe(lac_component_info *info)
 {
     pthread_once(&once, open_driver);
-    snprintf(info->name, sizeof info->name, "libcuda");
-    info->available = opened.usable;
+    lac_library_describe(&opened.library, "libcuda", opened.usable, opened.note, info);
     if (opened.version)
         snprintf(info->version, sizeof info->version, "%d.%d", opened.version / 1000, opened.version % 1000 / 10);
-    snprintf(info->path, sizeof info->path, "%s", opened.library.path);
-    if (!opened.usable) snprintf(info->note, sizeof info->note, "%.255s", opened.note);
 }
 
 bool lac_cuda_driver_traced(void)

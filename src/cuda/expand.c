@@ -3,32 +3,19 @@
  * aligned to 16 bytes, is carried into shared memory by hand, by expand.cu for both. */
 #include "cuda/expand.h"
 
-#include "core/memory.h"
-#include "core/status.h"
 #include "cuda/expand_tile.h"
 #include "cuda/kernels/expand_arguments.h"
 #include "cuda/kernels/gather_arguments.h"
+#include "cuda/plan.h"
 #include "format/weight.h"
 
-enum {
-    PRODUCT_THREADS = 384,
-    REDUCE_THREADS = 256,
-    CLEAR_THREADS = 256,
-    ALIGNMENT = 256,
-    BY_HAND_TOKENS = 128,
-    EARLY_WORDS = 10
-};
+enum { PRODUCT_THREADS = 384, REDUCE_THREADS = 256, CLEAR_THREADS = 256, BY_HAND_TOKENS = 128, EARLY_WORDS = 10 };
 enum { PRODUCT, BY_HAND, LAST, PROGRAMS }; /* the order of the requests; LAST adds up parts, or clears the ring's counters */
-_Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
-
-/* What L2 should keep of W while all tokens go by. */
-static const double BAND_BYTES = 20e6;
+enum { PIECES, RANGE, OUTPUT, PARTS };
 
 typedef struct expand_state {
-    const lac_device *device; /* the plan holds it */
+    lac_cuda_plan plan;
     lac_expand_shape shape;
-    lac_cu_function program[PROGRAMS];
-    lac_cu_pointer pieces, range, output;
 } expand_state;
 
 static bool shape_of(const lac_problem *problem, lac_expand_shape *shape, lac_cost *cost)
@@ -41,9 +28,7 @@ static bool shape_of(const lac_problem *problem, lac_expand_shape *shape, lac_co
 bool lac_cuda_expand_applies(const lac_problem *problem)
 {
     lac_expand_shape shape;
-    lac_dtype dtype = problem->options.x_dtype;
-    return (dtype == LAC_DTYPE_F16 || dtype == LAC_DTYPE_BF16) && problem->weight->dtype == dtype &&
-           lac_cuda_target_of(problem->device)->has_wgmma && shape_of(problem, &shape, NULL);
+    return lac_cuda_suits_wgmma(problem) && shape_of(problem, &shape, NULL);
 }
 
 lac_cost lac_cuda_expand_cost(const lac_problem *problem)
@@ -110,13 +95,14 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
 static lac_status requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
 {
     lac_expand_shape s;
-    if (!shape_of(problem, &s, NULL)) return lac_fail(LAC_STATUS_INTERNAL, "no shape of the expanding kernel fits the problem");
+    if (!shape_of(problem, &s, NULL)) return lac_cuda_no_shape(problem);
     *count = has_last(&s) ? PROGRAMS : LAST;
     for (int program = 0; program < *count; ++program) {
         if (program == LAST && s.team)
             lac_cuda_request_begin(&requests[program], "expand_clear.cu", "lac_expand_clear");
         else
             request_product(&requests[program], problem, &s, program);
+        if (program != LAST) requests[program].shared_bytes = lac_expand_shared(&s);
     }
     return LAC_STATUS_OK;
 }
@@ -134,95 +120,52 @@ size_t lac_cuda_expand_workspace(const lac_problem *problem)
     if (!shape_of(problem, &s, NULL) || !has_last(&s)) return 0;
     if (s.team)
         return (size_t)(counters_of(&s) * sizeof(unsigned)) +
-               (size_t)s.teams * LAC_RING_SLOTS * LAC_RING_STEPS * 2 * LAC_RING_TILE + ALIGNMENT;
+               (size_t)s.teams * LAC_RING_SLOTS * LAC_RING_STEPS * 2 * LAC_RING_TILE + LAC_CUDA_ALIGNMENT;
     return (size_t)(s.output_tiles * s.token_tiles * s.parts) * (size_t)(s.tile_outputs * s.tile_tokens) * sizeof(float) +
-           ALIGNMENT;
+           LAC_CUDA_ALIGNMENT;
 }
 
 /* ---- preparing */
 
-static lac_status load_programs(const lac_problem *problem, expand_state *state)
-{
-    lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
-    int count = 0;
-    lac_status status = requests(problem, request, &count);
-    for (int i = 0; i < count && !status; ++i)
-        status = lac_cuda_program_get(problem->device, &request[i], i == LAST ? 0 : lac_expand_shared(&state->shape),
-                                      &state->program[i]);
-    return status;
-}
-
-static lac_status upload(const lac_device *device, const lac_expand_tiled *t, expand_state *state)
+static lac_status upload(const lac_expand_tiled *t, expand_state *state)
 {
     const lac_expand_shape *s = &state->shape;
-    uint64_t tiles = (uint64_t)s->output_tiles;
-    uint64_t bytes = tiles * (uint64_t)s->steps * (uint64_t)(lac_expand_pieces(s) * lac_expand_piece(s));
-    lac_status status = lac_cuda_upload(device, "pieces of the weight", t->pieces, bytes, &state->pieces);
-    if (!status) status = lac_cuda_upload(device, "stages of each tile", t->range, tiles * 2 * sizeof *t->range, &state->range);
-    if (!status)
-        status = lac_cuda_upload(device, "places of the outputs", t->output,
-                                 tiles * (uint64_t)s->tile_outputs * sizeof *t->output, &state->output);
-    return status;
+    uint64_t tiles = (uint64_t)s->output_tiles, piece_bytes = (uint64_t)(lac_expand_pieces(s) * lac_expand_piece(s));
+    const lac_cuda_part parts[PARTS] = {
+        [PIECES] = {"pieces of the weight", t->pieces, tiles * (uint64_t)s->steps * piece_bytes},
+        [RANGE] = {"stages of each tile", t->range, tiles * 2 * sizeof *t->range},
+        [OUTPUT] = {"places of the outputs", t->output, tiles * (uint64_t)s->tile_outputs * sizeof *t->output},
+    };
+    return lac_cuda_plan_upload(&state->plan, parts, PARTS);
 }
 
 lac_status lac_cuda_expand_prepare(const lac_problem *problem, void **out)
 {
-    expand_state *state = lac_allocate_zeroed(sizeof *state);
-    if (!state) return lac_fail_memory("plan of an expanding kernel", sizeof *state);
-    state->device = problem->device;
+    expand_state *state = lac_cuda_plan_allocate(problem, sizeof *state);
+    if (!state) return LAC_STATUS_OUT_OF_MEMORY;
     lac_expand_tiled tiled;
-    lac_status status = LAC_STATUS_OK;
-    if (!shape_of(problem, &state->shape, NULL))
-        status = lac_fail(LAC_STATUS_INTERNAL, "no shape of the expanding kernel fits the problem");
-    if (!status) status = load_programs(problem, state);
+    lac_status status = shape_of(problem, &state->shape, NULL) ? LAC_STATUS_OK : lac_cuda_no_shape(problem);
+    if (!status) status = lac_cuda_plan_load(&state->plan, problem, NULL);
     if (!status && !(status = lac_expand_tile(problem->weight, &state->shape, &tiled))) {
-        status = upload(problem->device, &tiled, state);
+        status = upload(&tiled, state);
         lac_expand_tiled_release(&tiled);
     }
-    if (status) {
-        lac_cuda_expand_release(state);
-        return status;
-    }
-    *out = state;
-    return LAC_STATUS_OK;
-}
-
-void lac_cuda_expand_release(void *opaque)
-{
-    expand_state *state = opaque;
-    if (!state) return;
-    lac_cuda_free(state->device, state->pieces);
-    lac_cuda_free(state->device, state->range);
-    lac_cuda_free(state->device, state->output);
-    lac_release(state);
+    return lac_cuda_plan_finish(state, status, out);
 }
 
 /* ---- executing */
 
-/* Tiles of outputs that are walked together: as many as L2 keeps. */
-static int band_of(const lac_expand_shape *s)
-{
-    int64_t tiles = s->output_tiles;
-    double bytes = (double)s->steps * lac_expand_pieces(s) * lac_expand_piece(s);
-    double most = BAND_BYTES / (bytes > 0.0 ? bytes : 1.0);
-    return (int)(most < 1.0 ? 1 : most < (double)tiles ? (int64_t)most : tiles);
-}
-
-static uintptr_t workspace_of(const lac_gpu_call *call)
-{
-    return ((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 static lac_gather_args make_args(const expand_state *state, const lac_gpu_call *call, int program)
 {
     const lac_expand_shape *s = &state->shape;
-    return (lac_gather_args){.weight = (const unsigned char *)(uintptr_t)state->pieces,
-                             .range = (const int *)(uintptr_t)state->range,
-                             .output = (const int *)(uintptr_t)state->output,
-                             .partial = (float *)workspace_of(call),
+    double tile_bytes = (double)s->steps * lac_expand_pieces(s) * lac_expand_piece(s);
+    return (lac_gather_args){.weight = state->plan.part[PIECES],
+                             .range = state->plan.part[RANGE],
+                             .output = state->plan.part[OUTPUT],
+                             .partial = (float *)lac_cuda_workspace_of(call),
                              .output_tiles = (int)s->output_tiles,
                              .token_tiles = (int)(s->token_tiles * (s->tile_tokens / tokens_of(s, program))),
-                             .band = s->team && program == PRODUCT ? s->team : band_of(s),
+                             .band = s->team && program == PRODUCT ? s->team : lac_cuda_band(tile_bytes, s->output_tiles),
                              .stages_a_tile = s->team ? (int)s->steps : 0};
 }
 
@@ -251,7 +194,7 @@ static lac_status execute_ring(const lac_problem *problem, const expand_state *s
     lac_cuda_tensor_map y_map = {{0}};
     lac_cuda_boxes of_y = lac_cuda_boxes_of_y(problem, gpu_call);
     lac_status status = LAC_STATUS_OK;
-    unsigned *counters = (unsigned *)workspace_of(gpu_call);
+    unsigned *counters = (unsigned *)lac_cuda_workspace_of(gpu_call);
     int count = (int)counters_of(s);
     lac_ring_args ring = {
         .ring = (unsigned char *)(counters + count), .counters = counters, .team = s->team, .steps = (int)s->steps};
@@ -259,8 +202,8 @@ static lac_status execute_ring(const lac_problem *problem, const expand_state *s
     if (args->stores_y) status = lac_cuda_tensor_map_make(problem->device, &of_y, &y_map);
     unsigned clear_blocks = (unsigned)((count + CLEAR_THREADS - 1) / CLEAR_THREADS);
     lac_cuda_launch clear = {
-        .function = state->program[LAST], .grid = {clear_blocks, 1, 1}, .block = CLEAR_THREADS, .early = true};
-    lac_cuda_launch product = {.function = state->program[PRODUCT],
+        .function = state->plan.program[LAST], .grid = {clear_blocks, 1, 1}, .block = CLEAR_THREADS, .early = true};
+    lac_cuda_launch product = {.function = state->plan.program[PRODUCT],
                                .grid = {(unsigned)(s->team * s->teams * s->cluster), 1, 1},
                                .block = (unsigned)(256 + 32 * (s->spreaders + 1)),
                                .shared_bytes = lac_expand_shared(s),
@@ -289,12 +232,12 @@ lac_status lac_cuda_expand_execute(const lac_problem *problem, const void *opaqu
     void *parameters[] = {&gpu_call, &args, &map};
     int64_t tiles = (int64_t)args.token_tiles * s->output_tiles, items = tiles / cluster * s->parts;
     int64_t most = lac_cuda_target_of(problem->device)->multiprocessors / cluster;
-    lac_cuda_launch product = {.function = state->program[program],
+    lac_cuda_launch product = {.function = state->plan.program[program],
                                .grid = {(unsigned)((items < most ? items : most) * cluster), 1, 1},
                                .block = PRODUCT_THREADS,
                                .shared_bytes = lac_expand_shared(s),
                                .cluster = (unsigned)cluster};
-    lac_cuda_launch reduce = {.function = state->program[LAST], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
+    lac_cuda_launch reduce = {.function = state->plan.program[LAST], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
     if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
     return status;

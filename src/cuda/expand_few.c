@@ -7,19 +7,19 @@
 #include "core/arithmetic.h"
 #include "core/dtype.h"
 #include "core/memory.h"
-#include "core/status.h"
 #include "cuda/kernels/expand_few_arguments.h"
+#include "cuda/plan.h"
 #include "format/weight.h"
 
 enum { TABLE_BYTES = 65536, BARRIER_BYTES = 1024, MOST_STAGES = 8, LEAST_STAGES = 3, MOST_SPLIT = 8, MOST_WORDS = 4 };
 enum { SUM_STRIDE = 132, GROUP_THREADS = 128, TURN_THREADS = 128 };
 enum { PRODUCT, TURN, PROGRAMS }; /* the order of the requests */
+enum { WEIGHT, ROW_PERM, PARTS };
 
 typedef struct few_state {
-    const lac_device *device; /* the plan holds it */
+    lac_cuda_plan plan;
     lac_cuda_launch turn, product;
-    lac_cu_pointer parts, row_perm;
-    lac_few_weight weight; /* the same as the kernel takes it */
+    lac_few_weight weight; /* the parts, as the kernel takes them */
 } few_state;
 
 /* ---- shape and cost */
@@ -88,12 +88,10 @@ static int width_of(int64_t m)
 bool lac_few_shape_make(const lac_problem *problem, lac_few_shape *out, lac_cost *cost)
 {
     const lac_weight *w = problem->weight;
-    lac_dtype dtype = problem->options.x_dtype;
     const lac_cuda_target *target = lac_cuda_target_of(problem->device);
     lac_few_shape s = {.words = words_of(w)};
-    if (!s.words || !target->has_wgmma || (dtype != LAC_DTYPE_F16 && dtype != LAC_DTYPE_BF16) || w->dtype != dtype ||
-        problem->m < 2 || problem->m > LAC_FEW_MOST_TOKENS || w->part[LAC_PART_COL_PERM].data || w->geometry.n == 0 ||
-        problem->options.x_layout != LAC_LAYOUT_TOKEN_MAJOR)
+    if (!s.words || !lac_cuda_suits_wgmma(problem) || problem->m < 2 || problem->m > LAC_FEW_MOST_TOKENS ||
+        w->part[LAC_PART_COL_PERM].data || w->geometry.n == 0 || problem->options.x_layout != LAC_LAYOUT_TOKEN_MAJOR)
         return false;
     s.width = width_of(problem->m);
     s.groups = s.width <= 64 ? 4 : 2; /* as many as registers allow */
@@ -109,7 +107,9 @@ bool lac_few_shape_make(const lac_problem *problem, lac_few_shape *out, lac_cost
     s.stages = room < MOST_STAGES ? (int)room : MOST_STAGES;
     s.shared_bytes = TABLE_BYTES + ((unsigned)s.stages * stage > sums ? (unsigned)s.stages * stage : sums);
     bool found = false;
-    for (s.split = 1; s.split == 1 || (s.split <= MOST_SPLIT && s.split <= s.chunks); ++s.split) {
+    int64_t most =
+        lac_smaller(MOST_SPLIT, lac_smaller(s.chunks, target->multiprocessors)); /* a block has one of these to itself */
+    for (s.split = 1; s.split == 1 || s.split <= most; ++s.split) {
         lac_cost now = cost_of(problem, &s);
         if (found && now.seconds >= cost->seconds) continue;
         *out = s;
@@ -138,7 +138,7 @@ static lac_status shape_for(const lac_problem *problem, lac_few_shape *shape)
 {
     lac_cost cost;
     if (lac_few_shape_make(problem, shape, &cost)) return LAC_STATUS_OK;
-    return lac_fail(LAC_STATUS_INTERNAL, "m is %lld; the kernel does not apply to this problem", (long long)problem->m);
+    return lac_cuda_no_shape(problem);
 }
 
 /* ---- programs */
@@ -161,6 +161,7 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
     lac_status status = shape_for(problem, &shape);
     if (status) return status;
     for (int i = 0; i < PROGRAMS; ++i) make_request(problem, &shape, i, &requests[i]);
+    requests[PRODUCT].shared_bytes = shape.shared_bytes;
     *count = PROGRAMS;
     return LAC_STATUS_OK;
 }
@@ -182,29 +183,28 @@ static lac_status prepare_state(const lac_problem *problem, const lac_few_shape 
 {
     const lac_weight *w = problem->weight;
     const lac_span *rows = &w->part[LAC_PART_ROW_PERM];
-    lac_cuda_request request[PROGRAMS];
-    uint8_t *parts = NULL;
-    for (int i = 0; i < PROGRAMS; ++i) make_request(problem, s, i, &request[i]);
-    lac_status status = lac_cuda_program_get(problem->device, &request[PRODUCT], s->shared_bytes, &state->product.function);
-    if (!status) status = lac_cuda_program_get(problem->device, &request[TURN], 0, &state->turn.function);
-    if (!status) status = lac_few_tile(w, s, &parts);
     uint64_t bytes = (uint64_t)s->tiles * (uint64_t)s->chunks * (uint64_t)lac_few_chunk_bytes(s);
-    if (!status && bytes) status = lac_cuda_upload(problem->device, "parts of the weight", parts, bytes, &state->parts);
-    lac_release(parts);
-    if (!status && rows->data)
-        status = lac_cuda_upload(problem->device, "row permutation", rows->data, rows->bytes, &state->row_perm);
-    state->weight = (lac_few_weight){.parts = (const unsigned char *)(uintptr_t)state->parts,
-                                     .row_perm = (const unsigned *)(uintptr_t)state->row_perm,
+    uint8_t *cut = NULL;
+    lac_status status = lac_cuda_plan_load(&state->plan, problem, NULL);
+    if (!status) status = lac_few_tile(w, s, &cut);
+    const lac_cuda_part parts[PARTS] = {
+        [WEIGHT] = {"parts of the weight", bytes ? cut : NULL, bytes},
+        [ROW_PERM] = {"row permutation", rows->data, rows->bytes},
+    };
+    if (!status) status = lac_cuda_plan_upload(&state->plan, parts, PARTS);
+    lac_release(cut);
+    state->weight = (lac_few_weight){.parts = state->plan.part[WEIGHT],
+                                     .row_perm = state->plan.part[ROW_PERM],
                                      .rows = (int)w->geometry.n,
                                      .chunks = (int)s->chunks};
-    state->product = (lac_cuda_launch){.function = state->product.function,
+    state->product = (lac_cuda_launch){.function = state->plan.program[PRODUCT],
                                        .grid = {(unsigned)(s->tiles * s->split), 1, 1},
                                        .block = (unsigned)(s->groups * GROUP_THREADS),
                                        .shared_bytes = s->shared_bytes,
                                        .cluster = (unsigned)s->split,
                                        .early = true};
     unsigned tasks = (unsigned)(s->chunks * s->width * 4); /* of a token and eight inputs four times */
-    state->turn = (lac_cuda_launch){.function = state->turn.function,
+    state->turn = (lac_cuda_launch){.function = state->plan.program[TURN],
                                     .grid = {(tasks + TURN_THREADS - 1) / TURN_THREADS, 1, 1},
                                     .block = TURN_THREADS,
                                     .early = true};
@@ -216,24 +216,9 @@ lac_status lac_cuda_few_prepare(const lac_problem *problem, void **out)
     lac_few_shape shape;
     lac_status status = shape_for(problem, &shape);
     if (status) return status;
-    few_state *state = lac_allocate_zeroed(sizeof *state);
-    if (!state) return lac_fail_memory("plan of an expanding kernel", sizeof *state);
-    state->device = problem->device;
-    status = prepare_state(problem, &shape, state);
-    if (status)
-        lac_cuda_few_release(state);
-    else
-        *out = state;
-    return status;
-}
-
-void lac_cuda_few_release(void *opaque)
-{
-    few_state *state = opaque;
-    if (!state) return;
-    lac_cuda_free(state->device, state->parts);
-    lac_cuda_free(state->device, state->row_perm);
-    lac_release(state);
+    few_state *state = lac_cuda_plan_allocate(problem, sizeof *state);
+    if (!state) return LAC_STATUS_OUT_OF_MEMORY;
+    return lac_cuda_plan_finish(state, prepare_state(problem, &shape, state), out);
 }
 
 /* ---- executing */

@@ -151,7 +151,8 @@ static bool complete(const lac_problem *problem, lac_expand_shape *s)
     s->token_tiles = lac_ceil_divide(lac_ceil_divide(problem->m, s->tile_tokens), s->cluster) * s->cluster;
     int64_t room = (lac_cuda_target_of(problem->device)->shared_per_block - BARRIER_BYTES) / (unsigned)lac_expand_stage(s);
     s->stages = room < MOST_STAGES ? (int)room : MOST_STAGES;
-    return s->stages >= 2 && lac_tiles_fit_int(s->token_tiles, s->tile_tokens) &&
+    bool has_room = s->cluster <= lac_cuda_target_of(problem->device)->multiprocessors; /* each block has one */
+    return has_room && s->stages >= 2 && lac_tiles_fit_int(s->token_tiles, s->tile_tokens) &&
            lac_tiles_fit_int(s->output_tiles, s->tile_outputs) && s->token_tiles * s->output_tiles < INT32_MAX / MOST_PARTS &&
            s->output_tiles * s->steps < INT32_MAX / MOST_PARTS;
 }

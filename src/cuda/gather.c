@@ -2,25 +2,19 @@
  * into the shape that they want where it is not (kernels/turn.cu), multiplies, and adds up the parts where k is split. */
 #include "cuda/gather.h"
 
-#include "core/memory.h"
-#include "core/status.h"
 #include "cuda/gather_tile.h"
 #include "cuda/kernels/gather_arguments.h"
+#include "cuda/plan.h"
 #include "cuda/turn.h"
 #include "format/weight.h"
 
-enum { PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
+enum { PRODUCT_THREADS = 384, REDUCE_THREADS = 256 };
 enum { GATHER, STREAM, REDUCE, TURN, PROGRAMS };
-_Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
-
-/* What L2 should keep of W while all tokens go by. */
-static const double BAND_BYTES = 20e6;
+enum { STAGES, INDEX, RANGE, OUTPUT, PARTS };
 
 typedef struct gather_state {
-    const lac_device *device; /* the plan holds it */
+    lac_cuda_plan plan;
     lac_gather_shape shape;
-    lac_cu_function program[PROGRAMS];
-    lac_cu_pointer stages, index, range, output;
     int stages_a_tile; /* 0: they differ */
 } gather_state;
 
@@ -34,9 +28,7 @@ static bool shape_of(const lac_problem *problem, lac_gather_shape *shape, lac_co
 bool lac_cuda_gather_applies(const lac_problem *problem)
 {
     lac_gather_shape shape;
-    lac_dtype dtype = problem->options.x_dtype;
-    return (dtype == LAC_DTYPE_F16 || dtype == LAC_DTYPE_BF16) && problem->weight->dtype == dtype &&
-           lac_cuda_target_of(problem->device)->has_wgmma && shape_of(problem, &shape, NULL);
+    return lac_cuda_suits_wgmma(problem) && shape_of(problem, &shape, NULL);
 }
 
 lac_cost lac_cuda_gather_cost(const lac_problem *problem)
@@ -138,6 +130,7 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_STAGING_PIECES", s->staging);
     int early = early_of(problem, s, program);
     if (early) lac_cuda_request_define(request, "LAC_EARLY", early);
+    if (program <= STREAM) request->shared_bytes = shared_of(problem, s, program);
 }
 
 /* Which program each request is. */
@@ -155,7 +148,7 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
 {
     lac_gather_shape s;
     int which[LAC_CUDA_MOST_REQUESTS];
-    if (!shape_of(problem, &s, NULL)) return lac_fail(LAC_STATUS_INTERNAL, "no shape of the gathering kernel fits the problem");
+    if (!shape_of(problem, &s, NULL)) return lac_cuda_no_shape(problem);
     *count = list_programs(problem, &s, which);
     for (int i = 0; i < *count; ++i) {
         if (which[i] == TURN)
@@ -172,8 +165,6 @@ const lac_gather_flow lac_cuda_stream_flow = {{requests}, LAC_GATHER_STREAM};
 
 /* ---- workspace: X turned round, then the sums of the parts */
 
-static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
-
 static uint64_t partial_bytes(const lac_gather_shape *s)
 {
     if (!adds_up(s)) return 0;
@@ -185,24 +176,11 @@ size_t lac_cuda_gather_workspace(const lac_problem *problem)
 {
     lac_gather_shape s;
     if (!shape_of(problem, &s, NULL)) return 0;
-    uint64_t bytes = aligned(lac_gather_turned_bytes(problem, &s)) + partial_bytes(&s);
-    return bytes ? (size_t)bytes + ALIGNMENT : 0;
+    uint64_t bytes = lac_cuda_aligned(lac_gather_turned_bytes(problem, &s)) + partial_bytes(&s);
+    return bytes ? (size_t)bytes + LAC_CUDA_ALIGNMENT : 0;
 }
 
 /* ---- preparing */
-
-static lac_status load_programs(const lac_problem *problem, gather_state *state)
-{
-    lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
-    int count = 0, which[LAC_CUDA_MOST_REQUESTS];
-    lac_status status = requests(problem, request, &count);
-    if (!status) count = list_programs(problem, &state->shape, which);
-    for (int i = 0; i < count && !status; ++i)
-        status = lac_cuda_program_get(problem->device, &request[i],
-                                      which[i] <= STREAM ? shared_of(problem, &state->shape, which[i]) : 0,
-                                      &state->program[which[i]]);
-    return status;
-}
 
 /* How many stages every tile has, in order; 0 where they differ. */
 static int even_stages(const lac_gather_tiled *t, int64_t tiles)
@@ -213,54 +191,34 @@ static int even_stages(const lac_gather_tiled *t, int64_t tiles)
     return count;
 }
 
-static lac_status upload(const lac_device *device, const lac_gather_tiled *t, gather_state *state)
+static lac_status upload(const lac_gather_tiled *t, gather_state *state)
 {
     const lac_gather_shape *s = &state->shape;
     uint64_t stages = (uint64_t)t->stage_count, tiles = (uint64_t)s->output_tiles;
+    const lac_cuda_part parts[PARTS] = {
+        [STAGES] = {"stages of the weight", t->stages, stages * (uint64_t)lac_gather_w_stage(s)},
+        [INDEX] = {"rows that the weight selects", t->index, stages * (uint64_t)s->rows * sizeof *t->index},
+        [RANGE] = {"stages of each tile", t->range, tiles * 4 * sizeof *t->range},
+        [OUTPUT] = {"places of the outputs", t->output, tiles * (uint64_t)s->tile_outputs * sizeof *t->output},
+    };
     state->stages_a_tile = even_stages(t, s->output_tiles);
-    lac_status status =
-        lac_cuda_upload(device, "stages of the weight", t->stages, stages * (uint64_t)lac_gather_w_stage(s), &state->stages);
-    if (!status)
-        status = lac_cuda_upload(device, "rows that the weight selects", t->index,
-                                 stages * (uint64_t)s->rows * sizeof *t->index, &state->index);
-    if (!status) status = lac_cuda_upload(device, "stages of each tile", t->range, tiles * 4 * sizeof *t->range, &state->range);
-    if (!status)
-        status = lac_cuda_upload(device, "places of the outputs", t->output,
-                                 tiles * (uint64_t)s->tile_outputs * sizeof *t->output, &state->output);
-    return status;
+    return lac_cuda_plan_upload(&state->plan, parts, PARTS);
 }
 
 lac_status lac_cuda_gather_prepare(const lac_problem *problem, void **out)
 {
-    gather_state *state = lac_allocate_zeroed(sizeof *state);
-    if (!state) return lac_fail_memory("plan of a kernel by gathered rows", sizeof *state);
-    state->device = problem->device;
+    gather_state *state = lac_cuda_plan_allocate(problem, sizeof *state);
+    if (!state) return LAC_STATUS_OUT_OF_MEMORY;
     lac_gather_tiled tiled;
-    lac_status status = LAC_STATUS_OK;
-    if (!shape_of(problem, &state->shape, NULL))
-        status = lac_fail(LAC_STATUS_INTERNAL, "no shape of the gathering kernel fits the problem");
-    if (!status) status = load_programs(problem, state);
+    int which[LAC_CUDA_MOST_REQUESTS];
+    lac_status status = shape_of(problem, &state->shape, NULL) ? LAC_STATUS_OK : lac_cuda_no_shape(problem);
+    if (!status) list_programs(problem, &state->shape, which);
+    if (!status) status = lac_cuda_plan_load(&state->plan, problem, which);
     if (!status && !(status = lac_gather_tile(problem->weight, &state->shape, &tiled))) {
-        status = upload(problem->device, &tiled, state);
+        status = upload(&tiled, state);
         lac_gather_tiled_release(&tiled);
     }
-    if (status) {
-        lac_cuda_gather_release(state);
-        return status;
-    }
-    *out = state;
-    return LAC_STATUS_OK;
-}
-
-void lac_cuda_gather_release(void *opaque)
-{
-    gather_state *state = opaque;
-    if (!state) return;
-    lac_cuda_free(state->device, state->stages);
-    lac_cuda_free(state->device, state->index);
-    lac_cuda_free(state->device, state->range);
-    lac_cuda_free(state->device, state->output);
-    lac_release(state);
+    return lac_cuda_plan_finish(state, status, out);
 }
 
 /* ---- executing */
@@ -268,24 +226,23 @@ void lac_cuda_gather_release(void *opaque)
 /* Tiles of outputs that are walked together, a cluster's as one: as many as L2 keeps. */
 static int band_of(const lac_gather_shape *s, bool streams)
 {
-    int64_t wide = streams && s->kind == LAC_GATHER_STREAM ? s->cluster : 1, tiles = s->output_tiles / wide;
+    int64_t wide = streams && s->kind == LAC_GATHER_STREAM ? s->cluster : 1;
     double stages = lac_gather_in_fours(s) ? s->usual_stages : (double)s->most_stages;
-    double bytes = stages * lac_gather_w_stage(s) * (double)wide, most = BAND_BYTES / (bytes > 0.0 ? bytes : 1.0);
-    return (int)(most < 1.0 ? 1 : most < (double)tiles ? (int64_t)most : tiles);
+    return lac_cuda_band(stages * lac_gather_w_stage(s) * (double)wide, s->output_tiles / wide);
 }
 
 static lac_gather_args make_args(const lac_problem *problem, const gather_state *state, const lac_gpu_call *call, bool streams)
 {
     const lac_gather_shape *s = &state->shape;
-    uintptr_t workspace = ((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* 0 when there is none */
+    uintptr_t workspace = lac_cuda_workspace_of(call);
     bool turned = turns(problem, s) && !streams;
-    return (lac_gather_args){.weight = (const unsigned char *)(uintptr_t)state->stages,
-                             .index = (const int *)(uintptr_t)state->index,
-                             .range = (const int *)(uintptr_t)state->range,
-                             .output = (const int *)(uintptr_t)state->output,
+    return (lac_gather_args){.weight = state->plan.part[STAGES],
+                             .index = state->plan.part[INDEX],
+                             .range = state->plan.part[RANGE],
+                             .output = state->plan.part[OUTPUT],
                              .x = turned ? (const void *)workspace : call->x,
                              .ldx = turned ? lac_turn_ld(problem) : call->ldx,
-                             .partial = (float *)(void *)(workspace + aligned(lac_gather_turned_bytes(problem, s))),
+                             .partial = (float *)(workspace + lac_cuda_aligned(lac_gather_turned_bytes(problem, s))),
                              .output_tiles = (int)s->output_tiles,
                              .token_tiles = (int)s->token_tiles,
                              .band = band_of(s, streams),
@@ -337,15 +294,16 @@ lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *opaqu
     int64_t most = lac_cuda_target_of(problem->device)->multiprocessors * s->resident / cluster;
     bool meets = meets_in(s, program); /* a tile is a cluster's, and every block has one */
     if (meets) most = items;
-    lac_cuda_launch product = {.function = state->program[program],
+    lac_cuda_launch product = {.function = state->plan.program[program],
                                .grid = {(unsigned)((items < most ? items : most) * cluster), 1, 1},
                                .block = PRODUCT_THREADS,
                                .shared_bytes = shared_of(problem, s, program),
                                .cluster = (unsigned)(meets ? cluster * parts : cluster),
                                .early = true};
-    lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
+    lac_cuda_launch reduce = {
+        .function = state->plan.program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     if (turns(problem, s) && !streams)
-        status = lac_turn_x(problem, state->program[TURN], &gpu_call, (void *)(uintptr_t)args.x, call->stream);
+        status = lac_turn_x(problem, state->plan.program[TURN], &gpu_call, (void *)(uintptr_t)args.x, call->stream);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
     if (!status && adds_up(s)) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
     return status;

@@ -18,6 +18,5 @@ lac_cost lac_cuda_gather_cost(const lac_problem *problem);
 size_t lac_cuda_gather_workspace(const lac_problem *problem);
 lac_status lac_cuda_gather_prepare(const lac_problem *problem, void **state);
 lac_status lac_cuda_gather_execute(const lac_problem *problem, const void *state, const lac_call *call);
-void lac_cuda_gather_release(void *state);
 
 #endif

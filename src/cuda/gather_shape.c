@@ -187,6 +187,8 @@ bool lac_gather_shape_complete(const lac_problem *problem, lac_gather_shape *s)
     int64_t rows = lac_gather_rows(problem->weight, s->kind), both = 2 * rows < g->k ? 2 * rows : g->k;
     double density = g->k > 0 ? (double)rows / (double)g->k : 0.0;
     if (s->joined && s->paired) return false;
+    if (s->cluster * (s->meets ? s->parts : 1) > lac_cuda_target_of(problem->device)->multiprocessors)
+        return false; /* no room for a cluster, whose blocks have a multiprocessor each */
     /* Such tiles hold W with nearly all its zeros. */
     if (s->joined && s->kind == LAC_GATHER_DENSE && problem->options.no_dense &&
         joined_rows(problem->weight, s) > NEARLY_ALL * (double)g->k)

@@ -9,6 +9,7 @@
 #include "cuda/gather.h"
 #include "cuda/pick.h"
 #include "cuda/plain.h"
+#include "cuda/plan.h"
 #include "cuda/slide.h"
 #include "cuda/strict.h"
 #include "cuda/unshuffle.h"
@@ -28,10 +29,9 @@
         .summary = kernel_summary, .families = kernel_families, .weight_dtypes = kernel_weights, .x_dtypes = kernel_x,         \
         .y_dtypes = ALL_DTYPES                                                                                                 \
     }
-/* A dataflow's functions all begin with its name. */
-#define FUNCTIONS(flow)                                                                                                        \
-    .applies = flow##_applies, .cost = flow##_cost, .prepare = flow##_prepare, .execute = flow##_execute,                      \
-    .release = flow##_release
+/* A dataflow's functions all begin with its name. What its plan holds is released in one way, unless that holds another kernel's. */
+#define OWN_FUNCTIONS(flow)           .applies = flow##_applies, .cost = flow##_cost, .prepare = flow##_prepare, .execute = flow##_execute
+#define FUNCTIONS(flow)               OWN_FUNCTIONS(flow), .release = lac_cuda_plan_release
 #define FUNCTIONS_AND_WORKSPACE(flow) FUNCTIONS(flow), .workspace = flow##_workspace
 
 const lac_kernel lac_cuda_kernels[] = {
@@ -89,9 +89,8 @@ const lac_kernel lac_cuda_kernels[] = {
                   "the dataflow of cuda_f32_tf32_mma over every input, zeros included"),
      .config = &lac_cuda_tf32_mma_dense_flow.flow,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_window)},
-    {.info = INFO("cuda_f16_gather", 0,
-                  1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_VNM | 1u << LAC_FAMILY_SHUFFLED,
-                  HALF_DTYPES, HALF_DTYPES, "selected rows of X gathered into shared memory, wgmma on them"),
+    {.info = INFO("cuda_f16_gather", 0, ALL_FAMILIES, HALF_DTYPES, HALF_DTYPES,
+                  "selected rows of X gathered into shared memory, wgmma on them"),
      .config = &lac_cuda_gather_flow.flow,
      FUNCTIONS_AND_WORKSPACE(lac_cuda_gather)},
     {.info = INFO("cuda_f16_gather_sparse", 0,
@@ -148,8 +147,10 @@ const lac_kernel lac_cuda_kernels[] = {
                   "outputs in another order than W's rows: the cheapest kernel for these, then every token's are put in place"),
      .config = &lac_cuda_unshuffle_flow,
      .inner = lac_cuda_unshuffle_inner,
+     .workspace = lac_cuda_unshuffle_workspace,
      .workspace_of = lac_cuda_unshuffle_workspace_of,
-     FUNCTIONS_AND_WORKSPACE(lac_cuda_unshuffle)},
+     .release = lac_cuda_unshuffle_release,
+     OWN_FUNCTIONS(lac_cuda_unshuffle)},
     /* The last one: whether its library is there is only asked where it would win. */
     {.info = INFO("cuda_cublaslt_dense", 1, ALL_FAMILIES, ALL_DTYPES, ALL_DTYPES,
                   "W with its zeros, multiplied by the vendor's library, which is opened when it is first needed"),

@@ -142,3 +142,23 @@ size_t lac_library_folders(const char **patterns, size_t most, char *buffer, siz
     patterns[list.count] = NULL;
     return list.count;
 }
+
+bool lac_library_load(const lac_library *library, const lac_library_symbol *symbols, void *table, const char *absent,
+                      char *note, size_t note_size)
+{
+    if (!library->handle) {
+        snprintf(note, note_size, "%s", *library->note ? library->note : absent);
+        return false;
+    }
+    const char *missing = lac_library_find(library, symbols, table);
+    if (missing) snprintf(note, note_size, "%.300s has no %s: it is too old", library->path, missing);
+    return !missing;
+}
+
+void lac_library_describe(const lac_library *library, const char *name, bool usable, const char *note, lac_component_info *info)
+{
+    snprintf(info->name, sizeof info->name, "%s", name);
+    snprintf(info->path, sizeof info->path, "%s", library->path);
+    info->available = usable;
+    if (!usable) snprintf(info->note, sizeof info->note, "%.255s", note);
+}

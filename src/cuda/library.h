@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "lacuna.h"
+
 typedef struct lac_library {
     void *handle;   /* NULL: not found                                             */
     char path[512]; /* where it was found; "" when not                             */
@@ -31,5 +33,12 @@ typedef struct lac_library_symbol {
 /* Fills in the table with the functions of a list that a name of NULL ends; an optional one that is not there is NULL.
  * Returns the name of the first one that is needed and not there, at which it stops, or NULL. */
 const char *lac_library_find(const lac_library *library, const lac_library_symbol *symbols, void *table);
+/* The same for a library of which all is needed, once it has been looked for. False: `note` says that it is too old, why it did not open,
+ * or, where nothing was found, what `absent` says. */
+bool lac_library_load(const lac_library *library, const lac_library_symbol *symbols, void *table, const char *absent,
+                      char *note, size_t note_size);
+/* What `lacuna devices` shows of a library, but for its version; `note` where it cannot be used. */
+void lac_library_describe(const lac_library *library, const char *name, bool usable, const char *note,
+                          lac_component_info *info);
 
 #endif

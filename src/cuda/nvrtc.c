@@ -53,23 +53,14 @@ static void search(void)
 static void open_nvrtc(void)
 {
     if (!lac_library_open_override(&opened.library, "LAC_NVRTC_LIBRARY")) search();
-    if (!opened.library.handle) {
-        snprintf(opened.note, sizeof opened.note, "%s",
-                 *opened.library.note
-                     ? opened.library.note
-                     : "libnvrtc not found in the system, CUDA_HOME or Python's packages: pip install nvidia-cuda-nvrtc, or "
-                       "name it in LAC_NVRTC_LIBRARY");
-        return;
-    }
-    const char *missing = lac_library_find(&opened.library, symbols, &opened.table);
-    if (missing) {
-        snprintf(opened.note, sizeof opened.note, "%.300s has no %s: it is too old", opened.library.path, missing);
-        return;
-    }
+    opened.usable = lac_library_load(&opened.library, symbols, &opened.table,
+                                     "libnvrtc not found in the system, CUDA_HOME or Python's packages: pip install "
+                                     "nvidia-cuda-nvrtc, or name it in LAC_NVRTC_LIBRARY",
+                                     opened.note, sizeof opened.note);
+    if (!opened.usable) return;
     int major = 0, minor = 0;
     opened.table.nvrtcVersion(&major, &minor);
     opened.table.version = major * 1000 + minor * 10;
-    opened.usable = true;
     snprintf(opened.note, sizeof opened.note, "NVRTC %d.%d in %.500s", major, minor, opened.library.path);
 }
 
@@ -83,12 +74,9 @@ const lac_nvrtc *lac_nvrtc_get(const char **note)
 void lac_nvrtc_describe(lac_component_info *info)
 {
     pthread_once(&once, open_nvrtc);
-    snprintf(info->name, sizeof info->name, "libnvrtc");
-    info->available = opened.usable;
+    lac_library_describe(&opened.library, "libnvrtc", opened.usable, opened.note, info);
     if (opened.usable)
         snprintf(info->version, sizeof info->version, "%d.%d", opened.table.version / 1000, opened.table.version % 1000 / 10);
-    snprintf(info->path, sizeof info->path, "%s", opened.library.path);
-    if (!opened.usable) snprintf(info->note, sizeof info->note, "%.255s", opened.note);
 }
 
 /* ---- compiling */

@@ -2,25 +2,19 @@
  * the shape that it wants where it is not (kernels/turn.cu), multiplies, and adds up the parts where k is split. */
 #include "cuda/pick.h"
 
-#include "core/memory.h"
-#include "core/status.h"
 #include "cuda/kernels/pick_arguments.h"
 #include "cuda/pick_tile.h"
+#include "cuda/plan.h"
 #include "cuda/turn.h"
 #include "format/weight.h"
 
-enum { PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
+enum { PRODUCT_THREADS = 384, REDUCE_THREADS = 256 };
 enum { PRODUCT, TURN, REDUCE, PROGRAMS }; /* the order of the requests */
-_Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
-
-/* What L2 should keep of W while all tokens go by. */
-static const double BAND_BYTES = 20e6;
+enum { CHUNKS, OUTPUT, PARTS };
 
 typedef struct pick_state {
-    const lac_device *device; /* the plan holds it */
+    lac_cuda_plan plan;
     lac_pick_shape shape;
-    lac_cu_function program[PROGRAMS];
-    lac_cu_pointer chunks, output;
 } pick_state;
 
 static bool shape_of(const lac_problem *problem, lac_pick_shape *shape, lac_cost *cost)
@@ -32,9 +26,7 @@ static bool shape_of(const lac_problem *problem, lac_pick_shape *shape, lac_cost
 bool lac_cuda_pick_applies(const lac_problem *problem)
 {
     lac_pick_shape shape;
-    lac_dtype dtype = problem->options.x_dtype;
-    return (dtype == LAC_DTYPE_F16 || dtype == LAC_DTYPE_BF16) && problem->weight->dtype == dtype &&
-           lac_cuda_target_of(problem->device)->has_wgmma && shape_of(problem, &shape, NULL);
+    return lac_cuda_suits_wgmma(problem) && shape_of(problem, &shape, NULL);
 }
 
 lac_cost lac_cuda_pick_cost(const lac_problem *problem)
@@ -61,13 +53,12 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
 }
 
-static lac_status no_shape(void) { return lac_fail(LAC_STATUS_INTERNAL, "no shape of the picking kernel fits the problem"); }
-
 static lac_status requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
 {
     lac_pick_shape s;
-    if (!shape_of(problem, &s, NULL)) return no_shape();
+    if (!shape_of(problem, &s, NULL)) return lac_cuda_no_shape(problem);
     request_product(&requests[PRODUCT], problem, &s, "lac_pick");
+    requests[PRODUCT].shared_bytes = lac_pick_shared(&s);
     lac_turn_request(problem, &requests[TURN]);
     *count = REDUCE;
     if (s.parts > 1) request_product(&requests[(*count)++], problem, &s, "lac_pick_reduce");
@@ -77,8 +68,6 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
 const lac_cuda_flow lac_cuda_pick_flow = {requests};
 
 /* ---- workspace: X turned round, then the sums of the parts */
-
-static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
 static uint64_t partial_bytes(const lac_pick_shape *s)
 {
@@ -91,69 +80,35 @@ size_t lac_cuda_pick_workspace(const lac_problem *problem)
 {
     lac_pick_shape s;
     if (!shape_of(problem, &s, NULL)) return 0;
-    return (size_t)(aligned(lac_pick_turned_bytes(problem)) + partial_bytes(&s)) + ALIGNMENT;
+    return (size_t)(lac_cuda_aligned(lac_pick_turned_bytes(problem)) + partial_bytes(&s)) + LAC_CUDA_ALIGNMENT;
 }
 
 /* ---- preparing */
 
-static lac_status load_programs(const lac_problem *problem, pick_state *state)
+static lac_status upload(const lac_pick_tiled *t, pick_state *state)
 {
-    lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
-    int count = 0;
-    lac_status status = requests(problem, request, &count);
-    for (int i = 0; i < count && !status; ++i)
-        status = lac_cuda_program_get(problem->device, &request[i], i == PRODUCT ? lac_pick_shared(&state->shape) : 0,
-                                      &state->program[i]);
-    return status;
-}
-
-static lac_status upload(const lac_device *device, const lac_pick_tiled *t, pick_state *state)
-{
-    lac_status status = lac_cuda_upload(device, "chunks of the weight", t->chunks, t->chunk_bytes, &state->chunks);
-    if (!status)
-        status = lac_cuda_upload(device, "places of the outputs", t->output, t->outputs * sizeof *t->output, &state->output);
-    return status;
+    const lac_cuda_part parts[PARTS] = {
+        [CHUNKS] = {"chunks of the weight", t->chunks, t->chunk_bytes},
+        [OUTPUT] = {"places of the outputs", t->output, t->outputs * sizeof *t->output},
+    };
+    return lac_cuda_plan_upload(&state->plan, parts, PARTS);
 }
 
 lac_status lac_cuda_pick_prepare(const lac_problem *problem, void **out)
 {
-    pick_state *state = lac_allocate_zeroed(sizeof *state);
-    if (!state) return lac_fail_memory("plan of a kernel that picks its inputs", sizeof *state);
-    state->device = problem->device;
+    pick_state *state = lac_cuda_plan_allocate(problem, sizeof *state);
+    if (!state) return LAC_STATUS_OUT_OF_MEMORY;
     lac_pick_tiled tiled;
-    lac_status status = LAC_STATUS_OK;
-    if (!shape_of(problem, &state->shape, NULL)) status = no_shape();
-    if (!status) status = load_programs(problem, state);
+    lac_status status = shape_of(problem, &state->shape, NULL) ? LAC_STATUS_OK : lac_cuda_no_shape(problem);
+    if (!status) status = lac_cuda_plan_load(&state->plan, problem, NULL);
     if (!status && !(status = lac_pick_tile(problem->weight, &state->shape, &tiled))) {
-        status = upload(problem->device, &tiled, state);
+        status = upload(&tiled, state);
         lac_pick_tiled_release(&tiled);
     }
-    if (status) {
-        lac_cuda_pick_release(state);
-        return status;
-    }
-    *out = state;
-    return LAC_STATUS_OK;
-}
-
-void lac_cuda_pick_release(void *opaque)
-{
-    pick_state *state = opaque;
-    if (!state) return;
-    lac_cuda_free(state->device, state->chunks);
-    lac_cuda_free(state->device, state->output);
-    lac_release(state);
+    return lac_cuda_plan_finish(state, status, out);
 }
 
 /* ---- executing */
-
-/* Tiles of outputs that are walked together: as many as L2 keeps. */
-static int band_of(const lac_pick_shape *s)
-{
-    int64_t tiles = s->output_tiles;
-    double bytes = (double)s->windows * s->pairs * (double)lac_pick_chunk_bytes(s), most = BAND_BYTES / bytes;
-    return (int)(most < 1.0 ? 1 : most < (double)tiles ? (int64_t)most : tiles);
-}
 
 lac_status lac_cuda_pick_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
 {
@@ -163,26 +118,28 @@ lac_status lac_cuda_pick_execute(const lac_problem *problem, const void *opaque,
     lac_cuda_tensor_map map;
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
-    unsigned char *workspace = (unsigned char *)(((uintptr_t)gpu_call.workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    uintptr_t workspace = lac_cuda_workspace_of(&gpu_call);
     lac_cuda_boxes boxes = {.down = LAC_PICK_CLASSES, .fold = LAC_PICK_EIGHTH};
-    bool as_is = lac_turn_boxes(problem, &gpu_call, workspace, &boxes);
-    lac_pick_args args = {.weight = (const unsigned char *)(uintptr_t)state->chunks,
-                          .output = (const int *)(uintptr_t)state->output,
-                          .partial = (float *)(void *)(workspace + aligned(lac_pick_turned_bytes(problem))),
+    bool as_is = lac_turn_boxes(problem, &gpu_call, (const void *)workspace, &boxes);
+    double tile_bytes = (double)s->windows * s->pairs * (double)lac_pick_chunk_bytes(s);
+    lac_pick_args args = {.weight = state->plan.part[CHUNKS],
+                          .output = state->plan.part[OUTPUT],
+                          .partial = (float *)(workspace + lac_cuda_aligned(lac_pick_turned_bytes(problem))),
                           .output_tiles = (int)s->output_tiles,
                           .token_tiles = (int)s->token_tiles,
                           .windows = (int)s->windows,
-                          .band = band_of(s)};
+                          .band = lac_cuda_band(tile_bytes, s->output_tiles)};
     void *parameters[] = {&gpu_call, &args, &map};
     int64_t tiles = s->token_tiles * s->output_tiles, items = tiles * s->parts;
     int64_t most = lac_cuda_target_of(problem->device)->multiprocessors;
-    lac_cuda_launch product = {.function = state->program[PRODUCT],
+    lac_cuda_launch product = {.function = state->plan.program[PRODUCT],
                                .grid = {(unsigned)(items < most ? items : most), 1, 1},
                                .block = PRODUCT_THREADS,
                                .shared_bytes = lac_pick_shared(s)};
-    lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
+    lac_cuda_launch reduce = {
+        .function = state->plan.program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     status = lac_cuda_tensor_map_make(problem->device, &boxes, &map);
-    if (!status && !as_is) status = lac_turn_x(problem, state->program[TURN], &gpu_call, workspace, call->stream);
+    if (!status && !as_is) status = lac_turn_x(problem, state->plan.program[TURN], &gpu_call, (void *)workspace, call->stream);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
     if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
     return status;

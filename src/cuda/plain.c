@@ -8,10 +8,11 @@
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "core/status.h"
-#include "cuda/runtime.h"
+#include "cuda/plan.h"
 #include "format/row.h"
 
 enum { BLOCK = 256, MOST_BLOCKS = 1 << 20 };
+enum { ROWS, COLUMNS, VALUES, PARTS };
 
 /* As in plain.cu. */
 typedef struct plain_row {
@@ -20,15 +21,9 @@ typedef struct plain_row {
 } plain_row;
 
 typedef struct plain_weight {
-    lac_cu_pointer rows, columns, values;
+    const void *rows, *columns, *values;
     int32_t row_count;
 } plain_weight;
-
-typedef struct plain_state {
-    const lac_device *device; /* the plan holds it */
-    lac_cu_function function;
-    plain_weight weight;
-} plain_state;
 
 bool lac_cuda_plain_applies(const lac_problem *problem)
 {
@@ -137,62 +132,42 @@ static lac_status make_tables(const lac_weight *w, plain_tables *tables)
     return status;
 }
 
-static lac_status upload_tables(const lac_device *device, const plain_tables *t, int64_t rows, plain_weight *out)
+static lac_status upload_tables(const plain_tables *t, int64_t rows, lac_cuda_plan *plan)
 {
-    lac_status status = lac_cuda_upload(device, "rows of the weight", t->rows, (uint64_t)rows * sizeof *t->rows, &out->rows);
-    if (!status)
-        status = lac_cuda_upload(device, "columns of the weight", t->columns, (uint64_t)t->column_count * sizeof *t->columns,
-                                 &out->columns);
-    if (!status)
-        status = lac_cuda_upload(device, "values of the weight", t->values, (uint64_t)t->value_count * sizeof *t->values,
-                                 &out->values);
-    out->row_count = (int32_t)rows;
-    return status;
+    const lac_cuda_part parts[PARTS] = {
+        [ROWS] = {"rows of the weight", t->rows, (uint64_t)rows * sizeof *t->rows},
+        [COLUMNS] = {"columns of the weight", t->columns, (uint64_t)t->column_count * sizeof *t->columns},
+        [VALUES] = {"values of the weight", t->values, (uint64_t)t->value_count * sizeof *t->values},
+    };
+    return lac_cuda_plan_upload(plan, parts, PARTS);
 }
 
 lac_status lac_cuda_plain_prepare(const lac_problem *problem, void **out)
 {
-    plain_state *state = lac_allocate_zeroed(sizeof *state);
-    if (!state) return lac_fail_memory("plan of cuda_f32_plain", sizeof *state);
-    state->device = problem->device;
-    lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
-    int count;
-    lac_status status = requests(problem, request, &count);
-    if (!status) status = lac_cuda_program_get(problem->device, &request[0], 0, &state->function);
+    lac_cuda_plan *plan = lac_cuda_plan_allocate(problem, sizeof *plan);
+    if (!plan) return LAC_STATUS_OUT_OF_MEMORY;
     plain_tables tables = {0};
+    lac_status status = lac_cuda_plan_load(plan, problem, NULL);
     if (!status && !(status = make_tables(problem->weight, &tables))) {
-        status = upload_tables(problem->device, &tables, problem->weight->geometry.n, &state->weight);
+        status = upload_tables(&tables, problem->weight->geometry.n, plan);
         free_tables(&tables);
     }
-    if (status) {
-        lac_cuda_plain_release(state);
-        return status;
-    }
-    *out = state;
-    return LAC_STATUS_OK;
-}
-
-void lac_cuda_plain_release(void *opaque)
-{
-    plain_state *state = opaque;
-    if (!state) return;
-    lac_cuda_free(state->device, state->weight.rows);
-    lac_cuda_free(state->device, state->weight.columns);
-    lac_cuda_free(state->device, state->weight.values);
-    lac_release(state);
+    return lac_cuda_plan_finish(plan, status, out);
 }
 
 /* ---- executing */
 
 lac_status lac_cuda_plain_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
 {
-    const plain_state *state = opaque;
+    const lac_cuda_plan *plan = opaque;
+    int64_t rows = problem->weight->geometry.n;
     lac_gpu_call gpu_call;
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
-    if (status || !state->weight.row_count) return status;
-    int64_t blocks = (problem->m * state->weight.row_count + BLOCK - 1) / BLOCK;
+    if (status || !rows) return status;
+    int64_t blocks = (problem->m * rows + BLOCK - 1) / BLOCK;
     lac_cuda_launch launch = {
-        .function = state->function, .grid = {(unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), 1, 1}, .block = BLOCK};
-    plain_weight weight = state->weight;
+        .function = plan->program[0], .grid = {(unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), 1, 1}, .block = BLOCK};
+    plain_weight weight = {
+        .rows = plan->part[ROWS], .columns = plan->part[COLUMNS], .values = plan->part[VALUES], .row_count = (int32_t)rows};
     return lac_cuda_launch_on(problem->device, &launch, call->stream, (void *[]){&gpu_call, &weight});
 }

@@ -10,6 +10,5 @@ bool lac_cuda_plain_applies(const lac_problem *problem);
 lac_cost lac_cuda_plain_cost(const lac_problem *problem);
 lac_status lac_cuda_plain_prepare(const lac_problem *problem, void **state);
 lac_status lac_cuda_plain_execute(const lac_problem *problem, const void *state, const lac_call *call);
-void lac_cuda_plain_release(void *state);
 
 #endif

@@ -290,10 +290,10 @@ static lac_status build_entry(const lac_device *device, const build_job *job, co
 }
 
 /* Under build_lock: lets the function have so much dynamic shared memory, once for the largest wish. */
-static lac_status allow_shared(const lac_device *device, const lac_cuda_request *request, lac_cuda_entry *entry,
-                               unsigned shared_bytes)
+static lac_status allow_shared(const lac_device *device, const lac_cuda_request *request, lac_cuda_entry *entry)
 {
     const lac_cuda_state *state = lac_cuda_state_of(device);
+    unsigned shared_bytes = request->shared_bytes;
     if (shared_bytes <= atomic_load(&entry->shared_allowed)) return LAC_STATUS_OK;
     if (shared_bytes > state->target.shared_per_block)
         return lac_fail(LAC_STATUS_UNSUPPORTED, "%s wants %u bytes of shared memory; %s has %u for a block", request->entry,
@@ -308,8 +308,7 @@ static lac_status allow_shared(const lac_device *device, const lac_cuda_request 
     return status;
 }
 
-lac_status lac_cuda_program_get(const lac_device *device, const lac_cuda_request *request, unsigned shared_bytes,
-                                lac_cu_function *out)
+lac_status lac_cuda_program_get(const lac_device *device, const lac_cuda_request *request, lac_cu_function *out)
 {
     lac_cuda_state *state = lac_cuda_state_of(device);
     lac_cuda_programs *programs = state->programs;
@@ -323,11 +322,11 @@ lac_status lac_cuda_program_get(const lac_device *device, const lac_cuda_request
     if (!status) {
         write_key(&scratch->job, request, scratch->key);
         entry = find_entry(programs, scratch->key);
-        if (!entry || shared_bytes > atomic_load(&entry->shared_allowed)) {
+        if (!entry || request->shared_bytes > atomic_load(&entry->shared_allowed)) {
             pthread_mutex_lock(&programs->build_lock);
             if (!entry) entry = find_entry(programs, scratch->key); /* somebody may have built it meanwhile */
             if (!entry) status = build_entry(device, &scratch->job, request, scratch->key, &entry);
-            if (!status) status = allow_shared(device, request, entry, shared_bytes);
+            if (!status) status = allow_shared(device, request, entry);
             pthread_mutex_unlock(&programs->build_lock);
         }
     }

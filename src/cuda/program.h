@@ -17,8 +17,9 @@ typedef struct lac_cuda_define {
 
 /* One kernel, for one exact problem: a file of src/cuda/kernels, its entry point, its constants. */
 typedef struct lac_cuda_request {
-    const char *source; /* "strict.cu"                      */
-    const char *entry;  /* the extern "C" __global__ in it  */
+    const char *source;    /* "strict.cu"                      */
+    const char *entry;     /* the extern "C" __global__ in it  */
+    unsigned shared_bytes; /* dynamic shared memory that it is launched with, at most; no part of the program */
     int define_count;
     lac_cuda_define defines[LAC_CUDA_MOST_DEFINES];
 } lac_cuda_request;
@@ -38,9 +39,8 @@ typedef struct lac_cuda_flow {
 } lac_cuda_flow;
 
 /* The function for a request, compiled for the device's architecture and loaded into its context. It lives as long as the
- * device. Dynamic shared memory up to `shared_bytes` is allowed for it. */
-lac_status lac_cuda_program_get(const lac_device *device, const lac_cuda_request *request, unsigned shared_bytes,
-                                lac_cu_function *out);
+ * device. */
+lac_status lac_cuda_program_get(const lac_device *device, const lac_cuda_request *request, lac_cu_function *out);
 
 /* The compiled image alone, for filling a cache and for the tests. */
 typedef struct lac_cuda_image_options {

@@ -30,7 +30,7 @@ static lac_status make_track(track *t)
     lac_cuda_sweep_request(&request);
     uint64_t bytes = SWEEPS_OF_L2 * t->device->info.l2_bytes / LINE * LINE;
     t->lines = (int64_t)(bytes / LINE);
-    lac_status status = lac_cuda_program_get(t->device, &request, 0, &t->sweep);
+    lac_status status = lac_cuda_program_get(t->device, &request, &t->sweep);
     if (!status) status = lac_cuda_allocate(t->device, what, bytes + LINE, &t->block);
     if (!status) status = lac_cuda_clock_make(t->device, &t->clock);
     if (status) return status;

@@ -1,5 +1,5 @@
-/* runtime.h - an opened GPU: its memory, its launches, its numbers. The dataflows' host side is written against this and
- * program.h alone. */
+/* runtime.h - an opened GPU: its memory, its launches, its numbers. The dataflows' host side is written against this,
+ * program.h and plan.h alone. */
 #ifndef LAC_CUDA_RUNTIME_H
 #define LAC_CUDA_RUNTIME_H
 

@@ -2,25 +2,19 @@
  * shape that it wants where it is not (kernels/turn.cu), multiplies, and adds up the parts where k is split. */
 #include "cuda/slide.h"
 
-#include "core/memory.h"
-#include "core/status.h"
 #include "cuda/kernels/slide_arguments.h"
+#include "cuda/plan.h"
 #include "cuda/slide_tile.h"
 #include "cuda/turn.h"
 #include "format/weight.h"
 
-enum { PRODUCT_THREADS = 384, REDUCE_THREADS = 256, ALIGNMENT = 256 };
+enum { PRODUCT_THREADS = 384, REDUCE_THREADS = 256 };
 enum { PRODUCT, TURN, REDUCE, PROGRAMS }; /* the order of the requests */
-_Static_assert((int)PROGRAMS <= (int)LAC_CUDA_MOST_REQUESTS, "a plan may ask for all of them");
-
-/* What L2 should keep of W while all tokens go by. */
-static const double BAND_BYTES = 20e6;
+enum { WEIGHT, INDEX, FIRST, OUTPUT, PARTS };
 
 typedef struct slide_state {
-    const lac_device *device; /* the plan holds it */
+    lac_cuda_plan plan;
     lac_slide_shape shape;
-    lac_cu_function program[PROGRAMS];
-    lac_cu_pointer weight, index, first, output;
 } slide_state;
 
 static bool shape_of(const lac_problem *problem, lac_slide_shape *shape, lac_cost *cost)
@@ -32,9 +26,7 @@ static bool shape_of(const lac_problem *problem, lac_slide_shape *shape, lac_cos
 bool lac_cuda_slide_applies(const lac_problem *problem)
 {
     lac_slide_shape shape;
-    lac_dtype dtype = problem->options.x_dtype;
-    return (dtype == LAC_DTYPE_F16 || dtype == LAC_DTYPE_BF16) && problem->weight->dtype == dtype &&
-           lac_cuda_target_of(problem->device)->has_wgmma && shape_of(problem, &shape, NULL);
+    return lac_cuda_suits_wgmma(problem) && shape_of(problem, &shape, NULL);
 }
 
 lac_cost lac_cuda_slide_cost(const lac_problem *problem)
@@ -59,13 +51,12 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
 }
 
-static lac_status no_shape(void) { return lac_fail(LAC_STATUS_INTERNAL, "no shape of the sliding kernel fits the problem"); }
-
 static lac_status requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
 {
     lac_slide_shape s;
-    if (!shape_of(problem, &s, NULL)) return no_shape();
+    if (!shape_of(problem, &s, NULL)) return lac_cuda_no_shape(problem);
     request_product(&requests[PRODUCT], problem, &s, "lac_slide");
+    requests[PRODUCT].shared_bytes = lac_slide_shared(&s);
     lac_turn_request(problem, &requests[TURN]);
     *count = REDUCE;
     if (s.parts > 1) request_product(&requests[(*count)++], problem, &s, "lac_slide_reduce");
@@ -75,8 +66,6 @@ static lac_status requests(const lac_problem *problem, lac_cuda_request requests
 const lac_cuda_flow lac_cuda_slide_flow = {requests};
 
 /* ---- workspace: X turned round, then the sums of the parts */
-
-static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
 static uint64_t partial_bytes(const lac_slide_shape *s)
 {
@@ -89,80 +78,39 @@ size_t lac_cuda_slide_workspace(const lac_problem *problem)
 {
     lac_slide_shape s;
     if (!shape_of(problem, &s, NULL)) return 0;
-    return (size_t)(aligned(lac_turn_bytes(problem, problem->weight->k_in)) + partial_bytes(&s)) + ALIGNMENT;
+    uint64_t turned = lac_cuda_aligned(lac_turn_bytes(problem, problem->weight->k_in));
+    return (size_t)(turned + partial_bytes(&s)) + LAC_CUDA_ALIGNMENT;
 }
 
 /* ---- preparing */
 
-static lac_status load_programs(const lac_problem *problem, slide_state *state)
-{
-    lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
-    int count = 0;
-    lac_status status = requests(problem, request, &count);
-    for (int i = 0; i < count && !status; ++i)
-        status = lac_cuda_program_get(problem->device, &request[i], i == PRODUCT ? lac_slide_shared(&state->shape) : 0,
-                                      &state->program[i]);
-    return status;
-}
-
-static lac_status upload(const lac_device *device, const lac_slide_tiled *t, slide_state *state)
+static lac_status upload(const lac_slide_tiled *t, slide_state *state)
 {
     uint64_t steps = (uint64_t)t->step_count + LAC_SLIDE_DEPTH;
-    lac_status status = lac_cuda_upload(device, "steps of the weight", t->weight,
-                                        steps * (uint64_t)lac_slide_step_bytes(&state->shape), &state->weight);
-    if (!status)
-        status = lac_cuda_upload(device, "rows that the weight selects", t->index, steps * LAC_SLIDE_SLOTS * sizeof *t->index,
-                                 &state->index);
-    if (!status)
-        status = lac_cuda_upload(device, "steps of each stream", t->first, (uint64_t)(t->streams + 1) * sizeof *t->first,
-                                 &state->first);
-    if (!status)
-        status = lac_cuda_upload(device, "places of the outputs", t->output, (uint64_t)t->outputs * sizeof *t->output,
-                                 &state->output);
-    return status;
+    const lac_cuda_part parts[PARTS] = {
+        [WEIGHT] = {"steps of the weight", t->weight, steps * (uint64_t)lac_slide_step_bytes(&state->shape)},
+        [INDEX] = {"rows that the weight selects", t->index, steps * LAC_SLIDE_SLOTS * sizeof *t->index},
+        [FIRST] = {"steps of each stream", t->first, (uint64_t)(t->streams + 1) * sizeof *t->first},
+        [OUTPUT] = {"places of the outputs", t->output, (uint64_t)t->outputs * sizeof *t->output},
+    };
+    return lac_cuda_plan_upload(&state->plan, parts, PARTS);
 }
 
 lac_status lac_cuda_slide_prepare(const lac_problem *problem, void **out)
 {
-    slide_state *state = lac_allocate_zeroed(sizeof *state);
-    if (!state) return lac_fail_memory("plan of a kernel by a sliding window", sizeof *state);
-    state->device = problem->device;
+    slide_state *state = lac_cuda_plan_allocate(problem, sizeof *state);
+    if (!state) return LAC_STATUS_OUT_OF_MEMORY;
     lac_slide_tiled tiled;
-    lac_status status = LAC_STATUS_OK;
-    if (!shape_of(problem, &state->shape, NULL)) status = no_shape();
-    if (!status) status = load_programs(problem, state);
+    lac_status status = shape_of(problem, &state->shape, NULL) ? LAC_STATUS_OK : lac_cuda_no_shape(problem);
+    if (!status) status = lac_cuda_plan_load(&state->plan, problem, NULL);
     if (!status && !(status = lac_slide_tile(problem->weight, &state->shape, &tiled))) {
-        status = upload(problem->device, &tiled, state);
+        status = upload(&tiled, state);
         lac_slide_tiled_release(&tiled);
     }
-    if (status) {
-        lac_cuda_slide_release(state);
-        return status;
-    }
-    *out = state;
-    return LAC_STATUS_OK;
-}
-
-void lac_cuda_slide_release(void *opaque)
-{
-    slide_state *state = opaque;
-    if (!state) return;
-    lac_cuda_free(state->device, state->weight);
-    lac_cuda_free(state->device, state->index);
-    lac_cuda_free(state->device, state->first);
-    lac_cuda_free(state->device, state->output);
-    lac_release(state);
+    return lac_cuda_plan_finish(state, status, out);
 }
 
 /* ---- executing */
-
-/* Tiles of outputs that are walked together: as many as L2 keeps. */
-static int band_of(const lac_slide_shape *s)
-{
-    int64_t tiles = s->output_tiles;
-    double bytes = (double)s->most_steps * (double)lac_slide_step_bytes(s) / (double)tiles, most = BAND_BYTES / bytes;
-    return (int)(most < 1.0 ? 1 : most < (double)tiles ? (int64_t)most : tiles);
-}
 
 lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque, const lac_call *call)
 {
@@ -172,28 +120,30 @@ lac_status lac_cuda_slide_execute(const lac_problem *problem, const void *opaque
     lac_cuda_tensor_map map;
     lac_status status = lac_cuda_call_make(problem, call, &gpu_call);
     if (status) return status;
-    uintptr_t workspace = ((uintptr_t)gpu_call.workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* 0 when there is none */
+    uintptr_t workspace = lac_cuda_workspace_of(&gpu_call);
     lac_cuda_boxes boxes = {.down = LAC_SLIDE_CHUNK};
     bool as_is = lac_turn_boxes(problem, &gpu_call, (const void *)workspace, &boxes);
-    lac_slide_args args = {.weight = (const unsigned char *)(uintptr_t)state->weight,
-                           .index = (const unsigned *)(uintptr_t)state->index,
-                           .first = (const int *)(uintptr_t)state->first,
-                           .output = (const int *)(uintptr_t)state->output,
-                           .partial = (float *)(void *)(workspace + aligned(lac_turn_bytes(problem, problem->weight->k_in))),
+    double tile_bytes = (double)s->most_steps * (double)lac_slide_step_bytes(s) / (double)s->output_tiles;
+    lac_slide_args args = {.weight = state->plan.part[WEIGHT],
+                           .index = state->plan.part[INDEX],
+                           .first = state->plan.part[FIRST],
+                           .output = state->plan.part[OUTPUT],
+                           .partial = (float *)(workspace + lac_cuda_aligned(lac_turn_bytes(problem, problem->weight->k_in))),
                            .output_tiles = (int)s->output_tiles,
                            .token_tiles = (int)s->token_tiles,
-                           .band = band_of(s),
+                           .band = lac_cuda_band(tile_bytes, s->output_tiles),
                            .chunks = (int)s->chunks};
     void *parameters[] = {&gpu_call, &args, &map};
     int64_t tiles = s->token_tiles * s->output_tiles, items = tiles * s->parts;
     int64_t most = lac_cuda_target_of(problem->device)->multiprocessors;
-    lac_cuda_launch product = {.function = state->program[PRODUCT],
+    lac_cuda_launch product = {.function = state->plan.program[PRODUCT],
                                .grid = {(unsigned)(items < most ? items : most), 1, 1},
                                .block = PRODUCT_THREADS,
                                .shared_bytes = lac_slide_shared(s)};
-    lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
+    lac_cuda_launch reduce = {
+        .function = state->plan.program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     status = lac_cuda_tensor_map_make(problem->device, &boxes, &map);
-    if (!status && !as_is) status = lac_turn_x(problem, state->program[TURN], &gpu_call, (void *)workspace, call->stream);
+    if (!status && !as_is) status = lac_turn_x(problem, state->plan.program[TURN], &gpu_call, (void *)workspace, call->stream);
     if (!status) status = lac_cuda_launch_on(problem->device, &product, call->stream, parameters);
     if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
     return status;

@@ -1,5 +1,5 @@
 /* state.h - an opened GPU inside: what lac_device.state points to. Only device.c, memory.c, launch.c and program.c look at
- * it; the dataflows use runtime.h and program.h. */
+ * it; the dataflows use runtime.h, program.h and plan.h. */
 #ifndef LAC_CUDA_STATE_H
 #define LAC_CUDA_STATE_H
 

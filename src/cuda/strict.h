@@ -12,6 +12,5 @@ lac_cost lac_cuda_strict_cost(const lac_problem *problem);
 size_t lac_cuda_strict_workspace(const lac_problem *problem);
 lac_status lac_cuda_strict_prepare(const lac_problem *problem, void **state);
 lac_status lac_cuda_strict_execute(const lac_problem *problem, const void *state, const lac_call *call);
-void lac_cuda_strict_release(void *state);
 
 #endif

@@ -289,7 +289,8 @@ bool lac_strict_choose(const lac_problem *problem, const lac_strict_facts *facts
 {
     search best = {.problem = problem, .facts = facts};
     /* Clusters of more than two blocks leave multiprocessors without one. */
-    const int most_split = lac_cuda_target_of(problem->device)->arch >= 90 ? 2 : 1;
+    const lac_cuda_target *target = lac_cuda_target_of(problem->device);
+    const int most_split = target->arch >= 90 && target->multiprocessors >= 2 ? 2 : 1;
     for (size_t i = 0; i < sizeof TILES / sizeof *TILES; ++i) {
         const tile *t = &TILES[i];
         if (!suits(t, facts->vector)) continue;

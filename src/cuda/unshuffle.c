@@ -12,10 +12,10 @@
 #include "core/status.h"
 #include "cuda/backend.h"
 #include "cuda/kernels/reorder_arguments.h"
-#include "cuda/runtime.h"
+#include "cuda/plan.h"
 #include "format/weight.h"
 
-enum { ALIGNMENT = 256, PITCH = 64, LEAST_THREADS = 256, MOST_THREADS = 1024, PADDING = 8 };
+enum { PITCH = 64, LEAST_THREADS = 256, MOST_THREADS = 1024, PADDING = 8 };
 enum { TO_W, TO_Y, DIRECTIONS }; /* from the order of Y to that of W's rows, and back */
 enum { HALVES, WORDS, WIDTHS };  /* elements of two bytes, of four: a program each */
 
@@ -34,13 +34,11 @@ typedef struct inner_product {
 } inner_product;
 
 typedef struct unshuffle_state {
-    const lac_device *device; /* the plan holds it */
+    lac_cuda_plan plan; /* a program for each width, an order for each direction */
     inner_product inner;
     void *inner_state;
     size_t workspace_bytes;
     pass_shape shape[WIDTHS];
-    lac_cu_function reorder[WIDTHS];
-    lac_cu_pointer index[DIRECTIONS];
 } unshuffle_state;
 
 /* ---- the problem within */
@@ -193,17 +191,15 @@ typedef struct room {
     uint64_t c, bias, inner, bytes; /* Y is at 0 */
 } room;
 
-static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
-
 static room room_of(const lac_problem *problem, size_t inner_bytes)
 {
     const lac_plan_options *o = &problem->options;
     uint64_t pitch = (uint64_t)pitch_of(problem), elements = (uint64_t)problem->m * pitch;
     room made;
-    made.c = aligned(elements * lac_dtype_size(o->y_dtype));
-    made.bias = made.c + (o->has_residual ? aligned(elements * lac_dtype_size(o->c_dtype)) : 0);
-    made.inner = made.bias + (o->has_bias ? aligned(pitch * lac_dtype_size(o->bias_dtype)) : 0);
-    made.bytes = made.inner + inner_bytes + ALIGNMENT;
+    made.c = lac_cuda_aligned(elements * lac_dtype_size(o->y_dtype));
+    made.bias = made.c + (o->has_residual ? lac_cuda_aligned(elements * lac_dtype_size(o->c_dtype)) : 0);
+    made.inner = made.bias + (o->has_bias ? lac_cuda_aligned(pitch * lac_dtype_size(o->bias_dtype)) : 0);
+    made.bytes = made.inner + inner_bytes + LAC_CUDA_ALIGNMENT;
     return made;
 }
 
@@ -227,7 +223,8 @@ static lac_status load_programs(const lac_problem *problem, unshuffle_state *sta
         if (!reorders(problem, width)) continue;
         request_reorder(width, &request);
         state->shape[width] = shape_of(problem, width);
-        status = lac_cuda_program_get(problem->device, &request, state->shape[width].shared_bytes, &state->reorder[width]);
+        request.shared_bytes = state->shape[width].shared_bytes;
+        status = lac_cuda_program_get(problem->device, &request, &state->plan.program[width]);
     }
     return status;
 }
@@ -245,17 +242,19 @@ static lac_status upload_orders(const lac_problem *problem, unshuffle_state *sta
         order[TO_Y][row_perm[row]] = (uint16_t)row;
     }
     bool both = problem->options.has_bias || problem->options.has_residual;
-    for (int i = both ? TO_W : TO_Y; i < DIRECTIONS && !status; ++i)
-        status = lac_cuda_upload(problem->device, "order of the outputs", order[i], bytes, &state->index[i]);
+    const lac_cuda_part parts[DIRECTIONS] = {
+        [TO_W] = {"order of the outputs", both ? order[TO_W] : NULL, bytes},
+        [TO_Y] = {"order of the outputs", order[TO_Y], bytes},
+    };
+    if (!status) status = lac_cuda_plan_upload(&state->plan, parts, DIRECTIONS);
     for (int i = 0; i < DIRECTIONS; ++i) lac_release(order[i]);
     return status;
 }
 
 lac_status lac_cuda_unshuffle_prepare(const lac_problem *problem, void **out)
 {
-    unshuffle_state *state = lac_allocate_zeroed(sizeof *state);
-    if (!state) return lac_fail_memory("plan of cuda_unshuffle", sizeof *state);
-    state->device = problem->device;
+    unshuffle_state *state = lac_cuda_plan_allocate(problem, sizeof *state);
+    if (!state) return LAC_STATUS_OUT_OF_MEMORY;
     find_inner(problem, &state->inner);
     const lac_kernel *kernel = state->inner.kernel;
     lac_problem within = problem_within(problem, &state->inner, kernel);
@@ -277,8 +276,7 @@ void lac_cuda_unshuffle_release(void *opaque)
     unshuffle_state *state = opaque;
     if (!state) return;
     if (state->inner_state) lac_kernel_release(state->inner.kernel, state->inner_state);
-    for (int i = 0; i < DIRECTIONS; ++i) lac_cuda_free(state->device, state->index[i]);
-    lac_release(state);
+    lac_cuda_plan_release(state);
 }
 
 /* ---- executing */
@@ -296,14 +294,14 @@ static lac_status reorder(const lac_problem *problem, const unshuffle_state *sta
     const pass_shape *s = &state->shape[width];
     lac_reorder_args args = {.from = from.data,
                              .to = (void *)(uintptr_t)to.data,
-                             .index = (const uint16_t *)(uintptr_t)state->index[direction],
+                             .index = state->plan.part[direction],
                              .ld_from = from.ld,
                              .ld_to = to.ld,
                              .m = (int)m,
                              .columns = (int)problem->weight->n_out,
                              .lane_bits = s->lane_bits};
     int64_t tokens_a_block = (int64_t)(s->threads >> s->lane_bits) * s->tokens;
-    lac_cuda_launch launch = {.function = state->reorder[width],
+    lac_cuda_launch launch = {.function = state->plan.program[width],
                               .grid = {(unsigned)lac_ceil_divide(m, tokens_a_block), 1, 1},
                               .block = s->threads,
                               .shared_bytes = s->shared_bytes,
@@ -322,7 +320,7 @@ lac_status lac_cuda_unshuffle_execute(const lac_problem *problem, const void *op
     if (status) return status;
     room at = room_of(problem, 0);
     int64_t pitch = pitch_of(problem);
-    char *workspace = (char *)(((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    char *workspace = (char *)lac_cuda_workspace_of(&checked);
     lac_call own = *call;
     own.y = workspace;
     own.ldy = pitch;

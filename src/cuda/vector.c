@@ -4,18 +4,17 @@
 
 #include "core/arithmetic.h"
 #include "core/dtype.h"
-#include "core/memory.h"
-#include "core/status.h"
 #include "cuda/kernels/vector_arguments.h"
-#include "cuda/runtime.h"
+#include "cuda/plan.h"
 #include "cuda/vector_tile.h"
 #include "format/weight.h"
 
+enum { TILES, INDEX, BEGIN, ROW_PERM, COL_PERM, PARTS };
+
 typedef struct vector_state {
-    const lac_device *device; /* the plan holds it */
+    lac_cuda_plan plan;
     lac_cuda_launch launch;
-    lac_cu_pointer tiles, index, begin, row_perm, col_perm;
-    lac_vector_weight weight; /* the same as the kernel takes it */
+    lac_vector_weight weight; /* the parts, as the kernel takes them */
 } vector_state;
 
 static bool is_mma(const lac_problem *problem) { return problem->kernel->config == &lac_cuda_vector_mma_flow; }
@@ -54,31 +53,20 @@ static void define_shape(lac_cuda_request *r, const lac_problem *problem, const 
     }
 }
 
-static lac_status request_for(const lac_problem *problem, bool mma, lac_cuda_request *request)
+static lac_status requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
 {
     lac_vector_shape shape;
-    if (!lac_vector_shape_make(problem, mma, &shape))
-        return lac_fail(LAC_STATUS_INTERNAL, "m is %lld; the kernel does not apply to this problem", (long long)problem->m);
-    lac_cuda_request_begin(request, mma ? "vector_mma.cu" : "vector.cu", mma ? "lac_vector_mma" : "lac_vector");
-    lac_cuda_request_define_problem(request, problem);
-    define_shape(request, problem, &shape);
+    if (!lac_vector_shape_make(problem, is_mma(problem), &shape)) return lac_cuda_no_shape(problem);
+    lac_cuda_request_begin(requests, shape.mma ? "vector_mma.cu" : "vector.cu", shape.mma ? "lac_vector_mma" : "lac_vector");
+    lac_cuda_request_define_problem(requests, problem);
+    define_shape(requests, problem, &shape);
+    requests->shared_bytes = shape.shared_bytes;
+    *count = 1;
     return LAC_STATUS_OK;
 }
 
-static lac_status gather_requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
-{
-    *count = 1;
-    return request_for(problem, false, &requests[0]);
-}
-
-static lac_status mma_requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
-{
-    *count = 1;
-    return request_for(problem, true, &requests[0]);
-}
-
-const lac_cuda_flow lac_cuda_vector_flow = {gather_requests};
-const lac_cuda_flow lac_cuda_vector_mma_flow = {mma_requests};
+const lac_cuda_flow lac_cuda_vector_flow = {requests};
+const lac_cuda_flow lac_cuda_vector_mma_flow = {requests};
 
 /* ---- cost */
 
@@ -190,32 +178,26 @@ lac_cost lac_cuda_vector_cost(const lac_problem *problem)
 
 /* ---- preparing */
 
-static lac_status upload(const vector_state *state, const char *what, const void *host, uint64_t bytes, lac_cu_pointer *out)
-{
-    return host && bytes ? lac_cuda_upload(state->device, what, host, bytes, out) : LAC_STATUS_OK;
-}
-
-static const void *pointer_of(lac_cu_pointer pointer) { return (const void *)(uintptr_t)pointer; }
-
 static lac_status upload_weight(vector_state *state, const lac_weight *w, const lac_vector_shape *s,
                                 const lac_vector_tiled *tiled)
 {
     uint64_t tiles = (uint64_t)tiled->tile_count;
     uint64_t row_blocks = (uint64_t)((w->geometry.n + LAC_VECTOR_ROWS - 1) / LAC_VECTOR_ROWS);
     const lac_span *rows = &w->part[LAC_PART_ROW_PERM], *cols = &w->part[LAC_PART_COL_PERM];
-    lac_status status = upload(state, "re-tiled weight", tiled->tiles, tiles * (uint64_t)s->step_bytes, &state->tiles);
-    if (!status)
-        status = upload(state, "index of the weight", tiled->index, tiles * (uint64_t)((s->index_words + 3) / 4 * 4) * 4,
-                        &state->index);
-    if (!status)
-        status = upload(state, "chunks of the weight", tiled->begin, row_blocks * (uint64_t)(s->chunks + 1) * 4, &state->begin);
-    if (!status) status = upload(state, "row permutation", rows->data, rows->bytes, &state->row_perm);
-    if (!status) status = upload(state, "column permutation", cols->data, cols->bytes, &state->col_perm);
-    state->weight = (lac_vector_weight){.tiles = pointer_of(state->tiles),
-                                        .index = pointer_of(state->index),
-                                        .begin = pointer_of(state->begin),
-                                        .row_perm = pointer_of(state->row_perm),
-                                        .col_perm = pointer_of(state->col_perm),
+    uint64_t index_words = (uint64_t)((s->index_words + 3) / 4 * 4);
+    const lac_cuda_part parts[PARTS] = {
+        [TILES] = {"re-tiled weight", tiled->tiles, tiles * (uint64_t)s->step_bytes},
+        [INDEX] = {"index of the weight", tiled->index, tiles * index_words * 4},
+        [BEGIN] = {"chunks of the weight", tiled->begin, row_blocks * (uint64_t)(s->chunks + 1) * 4},
+        [ROW_PERM] = {"row permutation", rows->data, rows->bytes},
+        [COL_PERM] = {"column permutation", cols->data, cols->bytes},
+    };
+    lac_status status = lac_cuda_plan_upload(&state->plan, parts, PARTS);
+    state->weight = (lac_vector_weight){.tiles = state->plan.part[TILES],
+                                        .index = state->plan.part[INDEX],
+                                        .begin = state->plan.part[BEGIN],
+                                        .row_perm = state->plan.part[ROW_PERM],
+                                        .col_perm = state->plan.part[COL_PERM],
                                         .steps = (int)s->steps,
                                         .chunks = s->chunks,
                                         .rows = (int)w->geometry.n,
@@ -225,48 +207,27 @@ static lac_status upload_weight(vector_state *state, const lac_weight *w, const 
 
 static lac_status prepare_state(const lac_problem *problem, const lac_vector_shape *s, vector_state *state)
 {
-    lac_cuda_request request;
-    lac_status status = request_for(problem, s->mma, &request);
-    if (!status) status = lac_cuda_program_get(problem->device, &request, s->shared_bytes, &state->launch.function);
+    lac_status status = lac_cuda_plan_load(&state->plan, problem, NULL);
     lac_vector_tiled tiled = {0};
     if (!status) status = lac_vector_tile(problem->weight, s, &tiled);
     if (!status) status = upload_weight(state, problem->weight, s, &tiled);
     lac_vector_tiled_release(&tiled);
-    state->launch.grid[0] = (unsigned)s->grid;
-    state->launch.grid[1] = state->launch.grid[2] = 1;
-    state->launch.block = (unsigned)(32 * s->row_warps * s->k_warps);
-    state->launch.shared_bytes = s->shared_bytes;
-    state->launch.cluster = (unsigned)s->split;
-    state->launch.early = starts_early(problem);
+    state->launch = (lac_cuda_launch){.function = state->plan.program[0],
+                                      .grid = {(unsigned)s->grid, 1, 1},
+                                      .block = (unsigned)(32 * s->row_warps * s->k_warps),
+                                      .shared_bytes = s->shared_bytes,
+                                      .cluster = (unsigned)s->split,
+                                      .early = starts_early(problem)};
     return status;
 }
 
 lac_status lac_cuda_vector_prepare(const lac_problem *problem, void **out)
 {
     lac_vector_shape shape;
-    if (!lac_vector_shape_make(problem, is_mma(problem), &shape))
-        return lac_fail(LAC_STATUS_INTERNAL, "m is %lld; the kernel does not apply to this problem", (long long)problem->m);
-    vector_state *state = lac_allocate_zeroed(sizeof *state);
-    if (!state) return lac_fail_memory("plan of a kernel for few tokens", sizeof *state);
-    state->device = problem->device;
-    lac_status status = prepare_state(problem, &shape, state);
-    if (status)
-        lac_cuda_vector_release(state);
-    else
-        *out = state;
-    return status;
-}
-
-void lac_cuda_vector_release(void *opaque)
-{
-    vector_state *state = opaque;
-    if (!state) return;
-    lac_cuda_free(state->device, state->tiles);
-    lac_cuda_free(state->device, state->index);
-    lac_cuda_free(state->device, state->begin);
-    lac_cuda_free(state->device, state->row_perm);
-    lac_cuda_free(state->device, state->col_perm);
-    lac_release(state);
+    if (!lac_vector_shape_make(problem, is_mma(problem), &shape)) return lac_cuda_no_shape(problem);
+    vector_state *state = lac_cuda_plan_allocate(problem, sizeof *state);
+    if (!state) return LAC_STATUS_OUT_OF_MEMORY;
+    return lac_cuda_plan_finish(state, prepare_state(problem, &shape, state), out);
 }
 
 /* ---- executing */

@@ -11,6 +11,5 @@ bool lac_cuda_vector_applies(const lac_problem *problem);
 lac_cost lac_cuda_vector_cost(const lac_problem *problem);
 lac_status lac_cuda_vector_prepare(const lac_problem *problem, void **state);
 lac_status lac_cuda_vector_execute(const lac_problem *problem, const void *state, const lac_call *call);
-void lac_cuda_vector_release(void *state);
 
 #endif

@@ -5,18 +5,17 @@
 #include <math.h>
 
 #include "core/dtype.h"
-#include "core/memory.h"
-#include "core/status.h"
 #include "cuda/kernels/vector_select_arguments.h"
-#include "cuda/runtime.h"
+#include "cuda/plan.h"
 #include "cuda/vector_select_tile.h"
 #include "format/weight.h"
 
+enum { BATCHES, BEGIN, MORE_BEGIN, MORE, ROW_PERM, COL_PERM, PARTS };
+
 typedef struct select_state {
-    const lac_device *device; /* the plan holds it */
+    lac_cuda_plan plan;
     lac_cuda_launch launch;
-    lac_cu_pointer batches, begin, more, more_begin, row_perm, col_perm;
-    lac_select_weight weight; /* the same as the kernel takes it */
+    lac_select_weight weight; /* the parts, as the kernel takes them */
 } select_state;
 
 bool lac_cuda_select_applies(const lac_problem *problem)
@@ -28,7 +27,7 @@ bool lac_cuda_select_applies(const lac_problem *problem)
 static lac_status shape_for(const lac_problem *problem, lac_select_shape *shape)
 {
     if (lac_select_shape_make(problem, shape)) return LAC_STATUS_OK;
-    return lac_fail(LAC_STATUS_INTERNAL, "m is %lld; the kernel does not apply to this problem", (long long)problem->m);
+    return lac_cuda_no_shape(problem);
 }
 
 static void make_request(const lac_problem *problem, const lac_select_shape *s, lac_cuda_request *r)
@@ -61,6 +60,7 @@ static lac_status select_requests(const lac_problem *problem, lac_cuda_request r
     lac_status status = shape_for(problem, &shape);
     if (status) return status;
     make_request(problem, &shape, &requests[0]);
+    requests[0].shared_bytes = shape.shared_bytes;
     *count = 1;
     return LAC_STATUS_OK;
 }
@@ -104,32 +104,28 @@ lac_cost lac_cuda_select_cost(const lac_problem *problem)
 
 /* ---- preparing */
 
-static lac_status upload(const select_state *state, const char *what, const void *host, uint64_t bytes, lac_cu_pointer *out)
-{
-    return host && bytes ? lac_cuda_upload(state->device, what, host, bytes, out) : LAC_STATUS_OK;
-}
-
-static const void *pointer_of(lac_cu_pointer pointer) { return (const void *)(uintptr_t)pointer; }
-
 static lac_status upload_weight(select_state *state, const lac_weight *w, const lac_select_shape *s,
                                 const lac_select_tiled *tiled)
 {
     const lac_span *rows = &w->part[LAC_PART_ROW_PERM], *cols = &w->part[LAC_PART_COL_PERM];
     uint64_t chunks = (uint64_t)s->units * (uint64_t)s->chunks;
-    lac_status status = upload(state, "re-tiled weight", tiled->batches,
-                               (uint64_t)(tiled->batch_count + tiled->more_count) * (uint64_t)s->batch_bytes, &state->batches);
-    if (!status) status = upload(state, "chunks of the weight", tiled->begin, (chunks + 1) * 4, &state->begin);
-    if (!status) status = upload(state, "chunks of the weight", tiled->more_begin, (chunks + 1) * 4, &state->more_begin);
-    if (!status) status = upload(state, "chunks of the weight", tiled->more, (uint64_t)tiled->more_count * 4, &state->more);
-    if (!status) status = upload(state, "row permutation", rows->data, rows->bytes, &state->row_perm);
-    if (!status) status = upload(state, "column permutation", cols->data, cols->bytes, &state->col_perm);
-    state->weight = (lac_select_weight){.batches = pointer_of(state->batches),
-                                        .begin = pointer_of(state->begin),
-                                        .more = pointer_of(state->more),
-                                        .more_begin = pointer_of(state->more_begin),
+    uint64_t bytes = (uint64_t)(tiled->batch_count + tiled->more_count) * (uint64_t)s->batch_bytes;
+    const lac_cuda_part parts[PARTS] = {
+        [BATCHES] = {"re-tiled weight", bytes ? tiled->batches : NULL, bytes},
+        [BEGIN] = {"chunks of the weight", tiled->begin, (chunks + 1) * 4},
+        [MORE_BEGIN] = {"chunks of the weight", tiled->more_begin, (chunks + 1) * 4},
+        [MORE] = {"chunks of the weight", tiled->more_count ? tiled->more : NULL, (uint64_t)tiled->more_count * 4},
+        [ROW_PERM] = {"row permutation", rows->data, rows->bytes},
+        [COL_PERM] = {"column permutation", cols->data, cols->bytes},
+    };
+    lac_status status = lac_cuda_plan_upload(&state->plan, parts, PARTS);
+    state->weight = (lac_select_weight){.batches = state->plan.part[BATCHES],
+                                        .begin = state->plan.part[BEGIN],
+                                        .more = state->plan.part[MORE],
+                                        .more_begin = state->plan.part[MORE_BEGIN],
                                         .batch_count = tiled->batch_count,
-                                        .row_perm = pointer_of(state->row_perm),
-                                        .col_perm = pointer_of(state->col_perm),
+                                        .row_perm = state->plan.part[ROW_PERM],
+                                        .col_perm = state->plan.part[COL_PERM],
                                         .chunks = s->chunks,
                                         .rows = (int)w->geometry.n,
                                         .cols = (int)w->geometry.k};
@@ -138,19 +134,17 @@ static lac_status upload_weight(select_state *state, const lac_weight *w, const 
 
 static lac_status prepare_state(const lac_problem *problem, const lac_select_shape *s, select_state *state)
 {
-    lac_cuda_request request;
-    make_request(problem, s, &request);
-    lac_status status = lac_cuda_program_get(problem->device, &request, s->shared_bytes, &state->launch.function);
+    lac_status status = lac_cuda_plan_load(&state->plan, problem, NULL);
     lac_select_tiled tiled = {0};
     if (!status) status = lac_select_tile(problem->weight, s, &tiled);
     if (!status) status = upload_weight(state, problem->weight, s, &tiled);
     lac_select_tiled_release(&tiled);
-    state->launch.grid[0] = (unsigned)(tiles_of(s) * s->split);
-    state->launch.grid[1] = state->launch.grid[2] = 1;
-    state->launch.block = (unsigned)(32 * (s->row_warps * s->k_warps + s->x_warps));
-    state->launch.shared_bytes = s->shared_bytes;
-    state->launch.cluster = (unsigned)s->split;
-    state->launch.early = s->early;
+    state->launch = (lac_cuda_launch){.function = state->plan.program[0],
+                                      .grid = {(unsigned)(tiles_of(s) * s->split), 1, 1},
+                                      .block = (unsigned)(32 * (s->row_warps * s->k_warps + s->x_warps)),
+                                      .shared_bytes = s->shared_bytes,
+                                      .cluster = (unsigned)s->split,
+                                      .early = s->early};
     return status;
 }
 
@@ -159,28 +153,9 @@ lac_status lac_cuda_select_prepare(const lac_problem *problem, void **out)
     lac_select_shape shape;
     lac_status status = shape_for(problem, &shape);
     if (status) return status;
-    select_state *state = lac_allocate_zeroed(sizeof *state);
-    if (!state) return lac_fail_memory("plan of a kernel for few tokens", sizeof *state);
-    state->device = problem->device;
-    status = prepare_state(problem, &shape, state);
-    if (status)
-        lac_cuda_select_release(state);
-    else
-        *out = state;
-    return status;
-}
-
-void lac_cuda_select_release(void *opaque)
-{
-    select_state *state = opaque;
-    if (!state) return;
-    lac_cuda_free(state->device, state->batches);
-    lac_cuda_free(state->device, state->begin);
-    lac_cuda_free(state->device, state->more);
-    lac_cuda_free(state->device, state->more_begin);
-    lac_cuda_free(state->device, state->row_perm);
-    lac_cuda_free(state->device, state->col_perm);
-    lac_release(state);
+    select_state *state = lac_cuda_plan_allocate(problem, sizeof *state);
+    if (!state) return LAC_STATUS_OUT_OF_MEMORY;
+    return lac_cuda_plan_finish(state, prepare_state(problem, &shape, state), out);
 }
 
 /* ---- executing */

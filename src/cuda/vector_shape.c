@@ -221,7 +221,9 @@ static void choose_split(const lac_weight *w, const lac_cuda_target *target, lac
     int wanted = s->blocks * target->multiprocessors * 3 / 4;
     int64_t steps = s->steps ? s->steps : divide_up(w->geometry.selected, s->slots);
     s->split = 1;
-    while (target->arch >= 90 && s->split < 8 && tiles * s->split < wanted && steps >= 2 * s->split * s->k_warps) s->split *= 2;
+    int most = (int)lac_smaller(8, (int64_t)s->blocks * target->multiprocessors); /* blocks of a cluster run at once */
+    while (target->arch >= 90 && 2 * s->split <= most && tiles * s->split < wanted && steps >= 2 * s->split * s->k_warps)
+        s->split *= 2;
     while (s->k_warps > 1 && s->k_warps * s->split > steps) s->k_warps /= 2;
 }
 

@@ -2,20 +2,19 @@
  * kernels/window_mma.cu (mma.sync), and at each call splits X (kernels/split.cu) and multiplies. The kernels of kernels.c differ in what lac_window_variant says. */
 #include "cuda/window.h"
 
-#include "core/memory.h"
 #include "core/status.h"
 #include "cuda/kernels/window_arguments.h"
+#include "cuda/plan.h"
 #include "cuda/window_tile.h"
 #include "format/weight.h"
 
-enum { SPLIT_THREADS = 256, WGMMA_THREADS = 384, MMA_THREADS = 256, REDUCE_THREADS = 256, ALIGNMENT = 256 };
+enum { SPLIT_THREADS = 256, WGMMA_THREADS = 384, MMA_THREADS = 256, REDUCE_THREADS = 256 };
 enum { SPLIT, WINDOW, REDUCE, PROGRAMS }; /* the order of the requests */
+enum { TILES, FACTOR, OUTPUT, SOURCE, PARTS };
 
 typedef struct window_state {
-    const lac_device *device; /* the plan holds it */
+    lac_cuda_plan plan;
     lac_window_shape shape;
-    lac_cu_function program[PROGRAMS];
-    lac_cu_pointer tiles, factor, output, source;
     int32_t exponent;
     bool odd;
 } window_state;
@@ -85,17 +84,22 @@ static void request_product(lac_cuda_request *request, const lac_problem *proble
     lac_cuda_request_define(request, "LAC_PARTS", s->parts);
 }
 
+/* What applies has a shape, unless there is no memory to count what row groups keep. */
+static lac_status no_shape(void) { return lac_fail_memory("units of a row group", 0); }
+
 static lac_status requests(const lac_problem *problem, lac_cuda_request requests[LAC_CUDA_MOST_REQUESTS], int *count)
 {
     lac_window_shape s;
-    if (!shape_of(problem, &s, NULL)) return lac_fail_memory("units of a row group", 0);
+    if (!shape_of(problem, &s, NULL)) return no_shape();
     lac_cuda_request_begin(&requests[SPLIT], "split.cu", "lac_split");
     lac_cuda_request_define(&requests[SPLIT], "LAC_X_DTYPE", problem->options.x_dtype);
     lac_cuda_request_define(&requests[SPLIT], "LAC_X_TOKEN_MAJOR", problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR);
     lac_cuda_request_define(&requests[SPLIT], "LAC_HAS_COL_PERM", problem->weight->part[LAC_PART_COL_PERM].data != NULL);
     lac_cuda_request_define(&requests[SPLIT], "LAC_THREADS", SPLIT_THREADS);
     define_shape(&requests[SPLIT], &s);
+    requests[SPLIT].shared_bytes = split_shared(problem, &s);
     request_product(&requests[WINDOW], problem, &s, s.variant.mma ? "lac_window_mma" : "lac_window");
+    requests[WINDOW].shared_bytes = lac_window_shared(&s);
     *count = REDUCE;
     if (s.parts > 1) request_product(&requests[(*count)++], problem, &s, "lac_window_reduce");
     return LAC_STATUS_OK;
@@ -116,14 +120,12 @@ typedef struct window_workspace {
     uint64_t odd, partial, bytes; /* the tiles come first */
 } window_workspace;
 
-static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
-
 static window_workspace lay_out(const lac_window_shape *s)
 {
     window_workspace w;
     uint64_t tokens = (uint64_t)s->token_tiles, tiles = tokens * (uint64_t)s->output_tiles;
-    w.odd = aligned(tokens * (uint64_t)s->windows * (uint64_t)lac_window_x_tile(s));
-    w.partial = w.odd + aligned(tokens * (uint64_t)s->windows * (uint64_t)(s->tokens / 64) * sizeof(uint32_t));
+    w.odd = lac_cuda_aligned(tokens * (uint64_t)s->windows * (uint64_t)lac_window_x_tile(s));
+    w.partial = w.odd + lac_cuda_aligned(tokens * (uint64_t)s->windows * (uint64_t)(s->tokens / 64) * sizeof(uint32_t));
     uint64_t sums = (uint64_t)s->tokens * (uint64_t)lac_window_tile_width(s) * sizeof(float);
     w.bytes = w.partial + (s->parts > 1 ? tiles * (uint64_t)s->parts * sums : 0);
     return w;
@@ -132,71 +134,37 @@ static window_workspace lay_out(const lac_window_shape *s)
 size_t lac_cuda_window_workspace(const lac_problem *problem)
 {
     lac_window_shape s;
-    return shape_of(problem, &s, NULL) ? (size_t)lay_out(&s).bytes + ALIGNMENT : 0;
+    return shape_of(problem, &s, NULL) ? (size_t)lay_out(&s).bytes + LAC_CUDA_ALIGNMENT : 0;
 }
 
 /* ---- preparing */
 
-static lac_status load_programs(const lac_problem *problem, window_state *state)
+static lac_status upload(const lac_problem *problem, const lac_window_tiled *t, window_state *state)
 {
-    lac_cuda_request request[LAC_CUDA_MOST_REQUESTS];
-    int count = 0;
-    lac_status status = requests(problem, request, &count);
-    const unsigned shared[PROGRAMS] = {
-        [SPLIT] = split_shared(problem, &state->shape), [WINDOW] = lac_window_shared(&state->shape)};
-    for (int i = 0; i < count && !status; ++i)
-        status = lac_cuda_program_get(problem->device, &request[i], shared[i], &state->program[i]);
-    return status;
-}
-
-static lac_status upload(const lac_problem *problem, const lac_window_tiled *tiled, window_state *state)
-{
-    const lac_device *device = problem->device;
     const lac_span *source = &problem->weight->part[LAC_PART_COL_PERM];
-    lac_status status = lac_cuda_upload(device, "tiles of the weight", tiled->tiles, tiled->tile_bytes, &state->tiles);
-    if (!status)
-        status = lac_cuda_upload(device, "factors of the outputs", tiled->factor, tiled->outputs * sizeof *tiled->factor,
-                                 &state->factor);
-    if (!status)
-        status = lac_cuda_upload(device, "places of the outputs", tiled->output, tiled->outputs * sizeof *tiled->output,
-                                 &state->output);
-    if (!status && source->data)
-        status = lac_cuda_upload(device, "permutation of the inputs", source->data, source->bytes, &state->source);
-    state->exponent = tiled->exponent;
-    state->odd = tiled->odd;
-    return status;
+    const lac_cuda_part parts[PARTS] = {
+        [TILES] = {"tiles of the weight", t->tiles, t->tile_bytes},
+        [FACTOR] = {"factors of the outputs", t->factor, t->outputs * sizeof *t->factor},
+        [OUTPUT] = {"places of the outputs", t->output, t->outputs * sizeof *t->output},
+        [SOURCE] = {"permutation of the inputs", source->data, source->bytes},
+    };
+    state->exponent = t->exponent;
+    state->odd = t->odd;
+    return lac_cuda_plan_upload(&state->plan, parts, PARTS);
 }
 
 lac_status lac_cuda_window_prepare(const lac_problem *problem, void **out)
 {
-    window_state *state = lac_allocate_zeroed(sizeof *state);
-    if (!state) return lac_fail_memory("plan of a kernel by windows", sizeof *state);
-    state->device = problem->device;
+    window_state *state = lac_cuda_plan_allocate(problem, sizeof *state);
+    if (!state) return LAC_STATUS_OUT_OF_MEMORY;
     lac_window_tiled tiled;
-    lac_status status = LAC_STATUS_OK;
-    if (!shape_of(problem, &state->shape, NULL)) status = lac_fail_memory("units of a row group", 0);
-    if (!status) status = load_programs(problem, state);
+    lac_status status = shape_of(problem, &state->shape, NULL) ? LAC_STATUS_OK : no_shape();
+    if (!status) status = lac_cuda_plan_load(&state->plan, problem, NULL);
     if (!status && !(status = lac_window_tile(problem->weight, &state->shape, &tiled))) {
         status = upload(problem, &tiled, state);
         lac_window_tiled_release(&tiled);
     }
-    if (status) {
-        lac_cuda_window_release(state);
-        return status;
-    }
-    *out = state;
-    return LAC_STATUS_OK;
-}
-
-void lac_cuda_window_release(void *opaque)
-{
-    window_state *state = opaque;
-    if (!state) return;
-    lac_cuda_free(state->device, state->tiles);
-    lac_cuda_free(state->device, state->factor);
-    lac_cuda_free(state->device, state->output);
-    lac_cuda_free(state->device, state->source);
-    lac_release(state);
+    return lac_cuda_plan_finish(state, status, out);
 }
 
 /* ---- executing */
@@ -205,14 +173,14 @@ static lac_window_args make_args(const lac_problem *problem, const window_state 
 {
     const lac_window_shape *s = &state->shape;
     window_workspace w = lay_out(s);
-    uintptr_t workspace = ((uintptr_t)call->workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; /* 0 when there is none */
-    return (lac_window_args){.weight = (const unsigned char *)(uintptr_t)state->tiles,
-                             .factor = (const float *)(uintptr_t)state->factor,
-                             .output = (const int *)(uintptr_t)state->output,
-                             .source = (const unsigned *)(uintptr_t)state->source,
+    uintptr_t workspace = lac_cuda_workspace_of(call);
+    return (lac_window_args){.weight = state->plan.part[TILES],
+                             .factor = state->plan.part[FACTOR],
+                             .output = state->plan.part[OUTPUT],
+                             .source = state->plan.part[SOURCE],
                              .tiles = (void *)workspace,
-                             .odd = (unsigned *)(void *)(workspace + w.odd),
-                             .partial = (float *)(void *)(workspace + w.partial),
+                             .odd = (unsigned *)(workspace + w.odd),
+                             .partial = (float *)(workspace + w.partial),
                              .windows = (int)s->windows,
                              .token_tiles = (int)s->token_tiles,
                              .output_tiles = (int)s->output_tiles,
@@ -234,16 +202,17 @@ lac_status lac_cuda_window_execute(const lac_problem *problem, const void *opaqu
     int64_t tiles = s->token_tiles * s->output_tiles;
     int64_t blocks = tiles * s->parts, at_once = lac_cuda_target_of(problem->device)->multiprocessors;
     if (!s->variant.mma && blocks > at_once && at_once > 0) blocks = at_once; /* wgmma's blocks run over the tiles */
-    lac_cuda_launch split = {.function = state->program[SPLIT],
+    lac_cuda_launch split = {.function = state->plan.program[SPLIT],
                              .grid = {(unsigned)(s->windows * (s->tokens / 64) * s->token_tiles), 1, 1},
                              .block = SPLIT_THREADS,
                              .shared_bytes = split_shared(problem, s)};
-    lac_cuda_launch window = {.function = state->program[WINDOW],
+    lac_cuda_launch window = {.function = state->plan.program[WINDOW],
                               .grid = {(unsigned)blocks, 1, 1},
                               .block = s->variant.mma ? MMA_THREADS : WGMMA_THREADS,
                               .shared_bytes = lac_window_shared(s),
                               .early = !s->variant.mma};
-    lac_cuda_launch reduce = {.function = state->program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
+    lac_cuda_launch reduce = {
+        .function = state->plan.program[REDUCE], .grid = {(unsigned)tiles, 1, 1}, .block = REDUCE_THREADS};
     status = lac_cuda_launch_on(problem->device, &split, call->stream, parameters);
     if (!status) status = lac_cuda_launch_on(problem->device, &window, call->stream, parameters);
     if (!status && s->parts > 1) status = lac_cuda_launch_on(problem->device, &reduce, call->stream, parameters);
