@@ -3,50 +3,20 @@
  * or knows no algorithm. What needs kernels/finish.cu runs on a GPU alone, in tests/gpu. */
 #include "gpu/gpu_case.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 
 #include "cuda/dense_product.h"
 #include "cuda/state.h"
-#include "fakes/find.h"
+#include "fakes/steer.h"
 
 static const char name[] = "cuda_cublaslt_dense";
 enum { LT_FAILED = 13, CU_OUT_OF_MEMORY = 2 };
-
-static long (*fake_live)(void), (*fake_calls)(void), (*fake_lt_live)(void), (*fake_lt_products)(void),
-    (*fake_lt_last_algorithm)(void);
-static void (*fake_fail_at)(long number, int result), (*fake_lt_fail_at)(long number, int result),
-    (*fake_lt_set_answers)(int count), (*fake_lt_refuse_handles)(int refuse), (*fake_lt_refuse_aligned)(int refuse);
-
-static int load_fakes(void **state)
-{
-    (void)state;
-    void *cuda = dlopen(FAKE_CUDA, RTLD_NOW), *lt = dlopen(FAKE_CUBLASLT, RTLD_NOW);
-    assert_true(cuda && lt);
-    fake_find(cuda, "fake_live", &fake_live);
-    fake_find(cuda, "fake_calls", &fake_calls);
-    fake_find(cuda, "fake_fail_at", &fake_fail_at);
-    fake_find(lt, "fake_lt_live", &fake_lt_live);
-    fake_find(lt, "fake_lt_products", &fake_lt_products);
-    fake_find(lt, "fake_lt_last_algorithm", &fake_lt_last_algorithm);
-    fake_find(lt, "fake_lt_fail_at", &fake_lt_fail_at);
-    fake_find(lt, "fake_lt_set_answers", &fake_lt_set_answers);
-    fake_find(lt, "fake_lt_refuse_handles", &fake_lt_refuse_handles);
-    fake_find(lt, "fake_lt_refuse_aligned", &fake_lt_refuse_aligned);
-    return 0;
-}
 
 static lac_device *open_device(void)
 {
     lac_device *device = NULL;
     assert_ok(lac_device_open("cuda:0", &device));
     return device;
-}
-
-static void expect_clean(void)
-{
-    assert_int_equal(fake_live(), 0);
-    assert_int_equal(fake_lt_live(), 0);
 }
 
 /* ---- products */
@@ -106,7 +76,7 @@ static void products_are_those_of_the_oracle(void **state)
     test_run_all("dense", 12 * DTYPES * 12, one_product, device);
     assert_int_equal(fake_lt_live(), 1); /* one handle for all plans of a device */
     lac_device_close(device);
-    expect_clean();
+    expect_fakes_clean();
 }
 
 /* Infinities, NaNs, denormals, and what overflows: W is laid out anew, and nothing of it may be lost on the way. */
@@ -128,7 +98,7 @@ static void numbers_of_all_kinds_come_through(void **state)
     lac_device *device = open_device();
     test_run_all("dense_odd", 3 * 12 * DTYPES, one_odd_product, device);
     lac_device_close(device);
-    expect_clean();
+    expect_fakes_clean();
 }
 
 /* ---- what the library is asked for */
@@ -281,7 +251,7 @@ static void operands_out_of_line_get_another_algorithm(void **state)
     lac_plan_free(plan);
     lac_weight_free(weight);
     lac_device_close(device);
-    expect_clean();
+    expect_fakes_clean();
 }
 
 /* ---- what goes wrong */
@@ -323,7 +293,7 @@ static void every_call_fails_in_turn(void **state)
         fake_lt_fail_at(number, LT_FAILED);
         lac_status status = whole_life(weight, &executed);
         fake_lt_fail_at(0, 0);
-        expect_clean();
+        expect_fakes_clean();
         assert_int_equal(test_allocator_live(), live);
         if (!status) break;
         at_execute += executed;
@@ -337,7 +307,7 @@ static void every_call_fails_in_turn(void **state)
         fake_fail_at(number, CU_OUT_OF_MEMORY);
         lac_status status = whole_life(weight, &executed);
         fake_fail_at(0, 0);
-        expect_clean();
+        expect_fakes_clean();
         assert_int_equal(test_allocator_live(), live);
         if (!status) break;
         assert_fails(status, LAC_STATUS_OUT_OF_MEMORY, "out of memory");
@@ -347,7 +317,7 @@ static void every_call_fails_in_turn(void **state)
         lac_status status = whole_life(weight, &executed);
         bool reached = test_allocator_failed();
         test_allocator_fail_at(0);
-        expect_clean();
+        expect_fakes_clean();
         if (!reached) break;
         assert_fails(status, LAC_STATUS_OUT_OF_MEMORY, "memory");
     }
@@ -399,7 +369,7 @@ static void without_the_library_the_next_best_is_taken(void **state)
     assert_null(plan);
     lac_weight_free(weight);
     lac_device_close(device);
-    expect_clean();
+    expect_fakes_clean();
 }
 
 /* ---- threads */
@@ -457,7 +427,7 @@ static void many_threads_execute_one_plan(void **state)
     lac_plan_free(plan);
     lac_weight_free(weight);
     lac_device_close(device);
-    expect_clean();
+    expect_fakes_clean();
 }
 
 int main(void)

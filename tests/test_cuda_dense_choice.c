@@ -3,7 +3,6 @@
  * ask at the same time, timings that are disturbed, no memory to time in, every call failing in turn. */
 #include "support/support.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,45 +12,16 @@
 #include "cuda/dense_product.h"
 #include "cuda/state.h"
 #include "fakes/cache_file.h"
-#include "fakes/find.h"
+#include "fakes/steer.h"
 
 enum { M = 8, N = 24, K = 16, LT_FAILED = 13, LT_NOT_SUPPORTED = 15, CU_OUT_OF_MEMORY = 2 };
 
-static long (*fake_live)(void), (*fake_calls)(void), (*fake_lt_live)(void), (*fake_lt_products)(void), (*fake_lt_calls)(void),
-    (*fake_lt_last_algorithm)(void);
-static void (*fake_fail_at)(long number, int result), (*fake_lt_fail_at)(long number, int result),
-    (*fake_lt_set_answers)(int count), (*fake_set_most_bytes)(size_t bytes), (*fake_advance)(double milliseconds),
-    (*fake_set_untold_time)(double milliseconds),
-    (*fake_lt_set_times)(double (*takes)(int number, int left, int right), void (*advance)(double milliseconds)),
-    (*fake_lt_refuse_aligned)(int refuse);
 static int warnings;
 
 static void count_warning(void *user, lac_log_level level, const char *message)
 {
     (void)user, (void)message;
     warnings += level == LAC_LOG_LEVEL_WARNING;
-}
-
-static int load_fakes(void **state)
-{
-    (void)state;
-    void *cuda = dlopen(FAKE_CUDA, RTLD_NOW), *lt = dlopen(FAKE_CUBLASLT, RTLD_NOW);
-    assert_true(cuda && lt);
-    fake_find(cuda, "fake_live", &fake_live);
-    fake_find(cuda, "fake_calls", &fake_calls);
-    fake_find(cuda, "fake_fail_at", &fake_fail_at);
-    fake_find(cuda, "fake_set_most_bytes", &fake_set_most_bytes);
-    fake_find(cuda, "fake_advance", &fake_advance);
-    fake_find(cuda, "fake_set_untold_time", &fake_set_untold_time);
-    fake_find(lt, "fake_lt_live", &fake_lt_live);
-    fake_find(lt, "fake_lt_products", &fake_lt_products);
-    fake_find(lt, "fake_lt_calls", &fake_lt_calls);
-    fake_find(lt, "fake_lt_last_algorithm", &fake_lt_last_algorithm);
-    fake_find(lt, "fake_lt_fail_at", &fake_lt_fail_at);
-    fake_find(lt, "fake_lt_set_answers", &fake_lt_set_answers);
-    fake_find(lt, "fake_lt_set_times", &fake_lt_set_times);
-    fake_find(lt, "fake_lt_refuse_aligned", &fake_lt_refuse_aligned);
-    return 0;
 }
 
 /* ---- times */
@@ -84,7 +54,7 @@ static double disturbed(int number, int left, int right)
     return 0.005 * (1 + ++calls / 20 * 2654435761u % 4);
 }
 
-static void take_time(double (*takes)(int number, int left, int right)) { fake_lt_set_times(takes, fake_advance); }
+static void take_time(fake_lt_takes *takes) { fake_lt_set_times(takes, fake_advance); }
 
 /* ---- plans */
 
@@ -148,8 +118,7 @@ static choice plan_anew(const lac_plan_options *options)
     assert_ok(try_plan(device, weight, options ? *options : (lac_plan_options){0}, &made));
     lac_weight_free(weight);
     lac_device_close(device);
-    assert_int_equal(fake_live(), 0);
-    assert_int_equal(fake_lt_live(), 0);
+    expect_fakes_clean();
     return made;
 }
 
@@ -157,12 +126,6 @@ static void expect(choice made, bool timed, bool other_way, long number)
 {
     if (timed != (made.products > 0) || made.other_way != other_way || made.number != number)
         fail_msg("%ld products, the %s way, algorithm %ld", made.products, made.other_way ? "other" : "usual", made.number);
-}
-
-static void clear_cache(void)
-{
-    test_folder_clear();
-    assert_int_equal(mkdir(test_path("cache"), 0700), 0);
 }
 
 /* ---- what is taken, and remembered */
@@ -426,8 +389,7 @@ static lac_status whole_life(const lac_weight *weight)
 
 static void expect_clean(int64_t live)
 {
-    assert_int_equal(fake_live(), 0);
-    assert_int_equal(fake_lt_live(), 0);
+    expect_fakes_clean();
     assert_int_equal(test_allocator_live(), live);
 }
 

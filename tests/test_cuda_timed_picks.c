@@ -3,7 +3,6 @@
  * threads that ask at the same time, every call failing in turn. */
 #include "support/support.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,35 +10,11 @@
 
 #include "core/kernel.h"
 #include "fakes/cache_file.h"
-#include "fakes/find.h"
+#include "fakes/steer.h"
 
 /* A problem on which the model holds dense and some sparse kernels for nearly as fast, since all it takes is a launch. */
 enum { M = 128, N = 256, K = 256, MOST_WEIGHTS = 1024 * 2048, CU_OUT_OF_MEMORY = 2 };
 #define DENSE "cuda_cublaslt_dense"
-
-static long (*fake_live)(void), (*fake_calls)(void), (*fake_lt_live)(void), (*fake_launches)(void);
-static void (*fake_fail_at)(long number, int result), (*fake_set_most_bytes)(size_t bytes),
-    (*fake_advance)(double milliseconds),
-    (*fake_lt_set_times)(double (*takes)(int number, int left, int right), void (*advance)(double milliseconds)),
-    (*fake_set_launch_time)(double milliseconds), (*fake_lt_set_answers)(int count);
-
-static int load_fakes(void **state)
-{
-    (void)state;
-    void *cuda = dlopen(FAKE_CUDA, RTLD_NOW), *lt = dlopen(FAKE_CUBLASLT, RTLD_NOW);
-    assert_true(cuda && lt);
-    fake_find(cuda, "fake_live", &fake_live);
-    fake_find(cuda, "fake_calls", &fake_calls);
-    fake_find(cuda, "fake_launches", &fake_launches);
-    fake_find(cuda, "fake_fail_at", &fake_fail_at);
-    fake_find(cuda, "fake_set_most_bytes", &fake_set_most_bytes);
-    fake_find(cuda, "fake_advance", &fake_advance);
-    fake_find(cuda, "fake_set_launch_time", &fake_set_launch_time);
-    fake_find(lt, "fake_lt_live", &fake_lt_live);
-    fake_find(lt, "fake_lt_set_answers", &fake_lt_set_answers);
-    fake_find(lt, "fake_lt_set_times", &fake_lt_set_times);
-    return 0;
-}
 
 static double five_microseconds(int number, int left, int right)
 {
@@ -111,8 +86,7 @@ static made plan_anew(lac_plan_options options)
     assert_ok(try_plan(device, weight, options, &made));
     lac_weight_free(weight);
     lac_device_close(device);
-    assert_int_equal(fake_live(), 0);
-    assert_int_equal(fake_lt_live(), 0);
+    expect_fakes_clean();
     return made;
 }
 
@@ -125,12 +99,6 @@ static void expect(made made, bool timed, bool dense, double microseconds)
     if (timed != (made.launches > 0) || dense != !strcmp(made.kernel, DENSE) || dense != (made.info.is_dense == 1) ||
         !(told > microseconds - 0.01 && told < microseconds + 0.01))
         fail_msg("%s, %ld launches, %.3f us", made.kernel, made.launches, told);
-}
-
-static void clear_cache(void)
-{
-    test_folder_clear();
-    assert_int_equal(mkdir(test_path("cache"), 0700), 0);
 }
 
 /* ---- what is taken, and remembered */
@@ -376,11 +344,12 @@ static void threads_take_the_same(void **state)
 
 /* ---- failures */
 
-static lac_status whole_life(const lac_weight *weight)
+static lac_status whole_life(const lac_weight *weight, bool *opened)
 {
     lac_device *device = NULL;
     made made;
     lac_status status = lac_device_open("cuda:0", &device);
+    *opened = !status;
     if (!status) status = try_plan(device, weight, (lac_plan_options){0}, &made);
     lac_device_close(device);
     return status;
@@ -388,8 +357,7 @@ static lac_status whole_life(const lac_weight *weight)
 
 static void expect_clean(int64_t live)
 {
-    assert_int_equal(fake_live(), 0);
-    assert_int_equal(fake_lt_live(), 0);
+    expect_fakes_clean();
     assert_int_equal(test_allocator_live(), live);
 }
 
@@ -400,23 +368,25 @@ static void every_call_fails_in_turn(void **state)
     int64_t live = test_allocator_live();
     int failed = 0, passed = 0;
     take_time(2);
-    bool reached = true;
+    bool reached = true, opened;
     for (long number = 1; reached; number += number < 120 ? 1 : 41) {
         clear_cache();
         fake_fail_at(number, CU_OUT_OF_MEMORY);
-        lac_status status = whole_life(weight);
+        lac_status status = whole_life(weight, &opened);
         reached = fake_calls() >= number;
         fake_fail_at(0, 0);
         expect_clean(live);
-        assert_true(!status || status == LAC_STATUS_OUT_OF_MEMORY);
+        /* Of a GPU's memory one kernel needs more than another, so that a plan goes on without it. */
+        assert_int_equal(status, opened ? LAC_STATUS_OK : LAC_STATUS_OUT_OF_MEMORY);
         failed += status != LAC_STATUS_OK;
         passed += reached && !status;
     }
-    assert_true(failed > 5 && passed > 5);
+    assert_true(failed > 0 && passed > 5);
+    failed = passed = 0;
     for (int64_t number = 1;; number++) {
         clear_cache();
         test_allocator_fail_at(number);
-        lac_status status = whole_life(weight);
+        lac_status status = whole_life(weight, &opened);
         reached = test_allocator_failed();
         test_allocator_fail_at(0);
         expect_clean(live);
@@ -426,6 +396,7 @@ static void every_call_fails_in_turn(void **state)
         passed += !status;
     }
     print_message("%d failed, %d went on without\n", failed, passed);
+    assert_true(failed > 5 && passed > 5);
     lac_weight_free(weight);
 }
 

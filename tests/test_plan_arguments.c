@@ -135,6 +135,7 @@ static void create_refuses_wrong_options(void **state)
     REFUSE_OPTION(has_bias, 2, invalid, "options->has_bias is 2");
     REFUSE_OPTION(has_residual, -1, invalid, "options->has_residual is -1");
     REFUSE_OPTION(threads, -3, invalid, "options->threads is -3");
+    REFUSE_OPTION(threads, 4097, invalid, "options->threads is 4097; it lies in 0 to 4096");
     REFUSE_OPTION(measure, 2, invalid, "options->measure is 2");
     REFUSE_OPTION(kernel, "cpu_warp_drive", LAC_STATUS_NOT_FOUND, "options->kernel is 'cpu_warp_drive'");
     assert_fails(lac_plan_get_info(NULL, &f.info), invalid, "plan is NULL");

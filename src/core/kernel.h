@@ -121,7 +121,7 @@ struct lac_plan {
     const lac_kernel *kernel;
     void *state;
     lac_plan_info info;
-    char note[256]; /* what info.note points to */
+    char note[512]; /* what info.note points to */
     lac_cost cost;
 };
 

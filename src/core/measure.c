@@ -40,9 +40,9 @@ static void fill_random(char *data, lac_dtype dtype, uint64_t count)
 /* A matrix of random numbers in the device's memory. */
 static lac_status make_operand(const lac_device *device, lac_dtype dtype, uint64_t rows, uint64_t cols, void **out)
 {
-    uint64_t count = rows * cols, bytes; /* both below 2^31 */
-    void *host = lac_multiply_u64(count, lac_dtype_size(dtype), &bytes) ? lac_allocate(bytes) : NULL;
-    if (!host) return lac_fail_memory("measuring", count);
+    uint64_t count = rows * cols, bytes = count * lac_dtype_size(dtype); /* below 2^31 each, and 4 bytes at most */
+    void *host = lac_allocate(bytes);
+    if (!host) return lac_fail_memory("an operand to measure with", bytes);
     fill_random(host, dtype, count);
     if (!device->ops->allocate) {
         *out = host;

@@ -42,6 +42,10 @@ static inline int lac_parallel_threads_for(int32_t wanted, int64_t jobs, int64_t
     return lac_parallel_threads(wanted, wanted <= 0 && worth < jobs ? worth : jobs);
 }
 
+/* What a call wants that takes no number of threads: as many as OpenMP gives (0), but one in a child of fork(), which would wait for
+ * ever for those of its parent. */
+int32_t lac_parallel_unsaid(void);
+
 /* This thread's number within its parallel region. */
 static inline int lac_parallel_number(void)
 {

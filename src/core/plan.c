@@ -7,6 +7,7 @@
 #include "core/dtype.h"
 #include "core/kernel.h"
 #include "core/memory.h"
+#include "core/parallel.h"
 #include "core/status.h"
 #include "format/weight.h"
 
@@ -49,6 +50,9 @@ lac_status lac_plan_options_resolve(const lac_weight *weight, const lac_device *
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options->measure and options->predict_only are both 1");
     if (o->measure && o->no_timing)
         return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "options->measure and options->no_timing are both 1");
+    /* OpenMP ends the process where the system has no more threads to give, so nobody's wish is taken for thousands. */
+    const int32_t most = device->info.cores > LAC_PARALLEL_MOST ? device->info.cores : LAC_PARALLEL_MOST;
+    if (o->threads > most) o->threads = most;
     return LAC_STATUS_OK;
 }
 
@@ -58,6 +62,15 @@ size_t lac_kernel_workspace(const lac_kernel *kernel, const lac_problem *problem
 {
     if (state && kernel->workspace_of) return kernel->workspace_of(state);
     return kernel->workspace ? kernel->workspace(problem) : 0;
+}
+
+/* W with its zeros: on a CPU in its own dtype, on a GPU in X's where that is the wider one. */
+static uint64_t dense_bytes_of(const lac_problem *problem)
+{
+    const lac_weight *w = problem->weight;
+    size_t own = lac_dtype_size(w->dtype), wide = lac_dtype_size(problem->options.x_dtype);
+    bool widens = problem->device->info.kind != LAC_DEVICE_KIND_CPU && wide > own;
+    return (uint64_t)w->n_out * (uint64_t)w->k_in * (widens ? wide : own);
 }
 
 lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t m, const lac_plan_options *options,
@@ -92,8 +105,7 @@ lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t
     if (plan->kernel->inner && !*plan->note)
         snprintf(plan->note, sizeof plan->note, "its products are by %s", plan->kernel->inner(&plan->problem)->info.name);
     plan->info.note = plan->note;
-    if (plan->info.is_dense)
-        plan->info.dense_bytes = (uint64_t)weight->n_out * (uint64_t)weight->k_in * lac_dtype_size(weight->dtype);
+    if (plan->info.is_dense) plan->info.dense_bytes = dense_bytes_of(&plan->problem);
     plan->info.m = m;
     plan->info.n = weight->n_out;
     plan->info.k = weight->k_in;

@@ -11,8 +11,10 @@ enum { MESSAGE_SIZE = 1024 };
 enum { LARGEST_STRUCT = 1 << 16 }; /* bytes, far more than any of ours: a larger size is one that nobody has set */
 
 static _Thread_local char last_error[MESSAGE_SIZE];
+static _Thread_local bool is_host_memory; /* what the message is about */
 
 const char *lac_last_error(void) { return last_error; }
+bool lac_error_is_host_memory(void) { return is_host_memory; }
 
 const char *lac_status_name(lac_status status)
 {
@@ -59,6 +61,7 @@ lac_status lac_fail(lac_status status, const char *format, ...)
     vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     memcpy(last_error, message, sizeof last_error);
+    is_host_memory = false;
     return status;
 }
 
@@ -69,12 +72,17 @@ lac_status lac_fail_in(lac_status status, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(prefix, sizeof prefix, format, arguments);
     va_end(arguments);
-    return lac_fail(status, "%s: %s", prefix, last_error);
+    bool same = is_host_memory;
+    lac_fail(status, "%s: %s", prefix, last_error);
+    is_host_memory = same;
+    return status;
 }
 
 lac_status lac_fail_memory(const char *what, uint64_t bytes)
 {
-    return lac_fail(LAC_STATUS_OUT_OF_MEMORY, "%s: no memory for %llu bytes", what, (unsigned long long)bytes);
+    lac_fail(LAC_STATUS_OUT_OF_MEMORY, "%s: no memory for %llu bytes", what, (unsigned long long)bytes);
+    is_host_memory = true;
+    return LAC_STATUS_OUT_OF_MEMORY;
 }
 
 /* The callback may be set while other threads log, so its three fields change together. */

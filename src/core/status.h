@@ -2,6 +2,8 @@
 #ifndef LAC_CORE_STATUS_H
 #define LAC_CORE_STATUS_H
 
+#include <stdbool.h>
+
 #include "lacuna.h"
 
 /* Formats this thread's message and returns `status`, so that a failure is one line: return lac_fail(...). Messages
@@ -13,6 +15,8 @@ __attribute__((format(printf, 2, 3))) lac_status lac_fail_in(lac_status status, 
 
 /* The usual failure of lac_allocate. */
 lac_status lac_fail_memory(const char *what, uint64_t bytes);
+/* Whether this thread's last failure was that one: OUT_OF_MEMORY may be a device's, too. */
+bool lac_error_is_host_memory(void);
 
 __attribute__((format(printf, 2, 3))) void lac_log(lac_log_level level, const char *format, ...);
 

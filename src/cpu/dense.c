@@ -22,14 +22,14 @@ bool lac_cpu_dense_applies(const lac_problem *problem)
 }
 
 /* W[n][k] in its own dtype, then the same as values [k][n] of a weight that keeps every unit. */
-static lac_status write_out(const lac_weight *w, lac_weight **out)
+static lac_status write_out(const lac_weight *w, int32_t threads, lac_weight **out)
 {
     const lac_geometry *g = &w->geometry;
     uint64_t bytes = (uint64_t)g->n * (uint64_t)g->k * lac_dtype_size(w->dtype); /* both below 2^31, and W was in memory */
     void *values = lac_allocate(bytes);
     if (!values) return lac_fail_memory("dense weight", bytes);
     lac_matrix by_columns = {.data = values, .dtype = w->dtype, .layout = LAC_LAYOUT_COLUMN_MAJOR, .rows = g->n, .cols = g->k};
-    lac_status status = lac_weight_decompress(w, &by_columns);
+    lac_status status = lac_weight_decompress_by(w, &by_columns, threads);
     if (!status) {
         lac_weight_info info = {.size = sizeof info,
                                 .pattern = {.family = LAC_FAMILY_VECTOR, .unit_k = 1, .n = 1, .m = 1},
@@ -69,7 +69,7 @@ lac_status lac_cpu_dense_prepare(const lac_problem *problem, void **out)
 {
     dense_state *state = lac_allocate_zeroed(sizeof *state);
     if (!state) return lac_fail_memory("dense kernel", sizeof *state);
-    lac_status status = write_out(problem->weight, &state->weight);
+    lac_status status = write_out(problem->weight, problem->options.threads, &state->weight);
     if (!status) {
         lac_problem dense = with_weight(problem, state->weight);
         status = lac_cpu_broadcast_prepare(&dense, &state->broadcast);

@@ -206,9 +206,12 @@ static lac_cost expand_cost(const lac_problem *problem)
         .y_dtypes = ALL_DTYPES                                                                                                 \
     }
 
+/* Broadcast wants as many outputs with the same inputs as fill half a vector: of single weights, which have one, a scalar unit alone. */
+#define SHARED_FAMILIES (1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_SHUFFLED)
+
 /* Every dataflow on one vector unit. */
-#define UNIT_KERNELS(unit)                                                                                                     \
-    {.info = INFO("cpu_" #unit "_f32_broadcast", ALL_FAMILIES & ~(1u << LAC_FAMILY_VNM), 0,                                    \
+#define UNIT_KERNELS(unit, broadcast_families)                                                                                 \
+    {.info = INFO("cpu_" #unit "_f32_broadcast", broadcast_families, 0,                                                        \
                   "outputs along the vector, inputs broadcast; W in panels of two vectors of outputs"),                        \
      .config = &lac_cpu_unit_##unit,                                                                                           \
      .applies = lac_cpu_broadcast_applies,                                                                                     \
@@ -258,12 +261,12 @@ const lac_kernel lac_cpu_kernels[] = {
      .cost = gather_cost,
      .workspace = lac_cpu_gather_workspace,
      .execute = lac_cpu_gather_execute},
-    UNIT_KERNELS(scalar),
+    UNIT_KERNELS(scalar, SHARED_FAMILIES | 1u << LAC_FAMILY_ELEMENT),
 #if defined(__x86_64__)
-    UNIT_KERNELS(avx2),
-    UNIT_KERNELS(avx512),
+    UNIT_KERNELS(avx2, SHARED_FAMILIES),
+    UNIT_KERNELS(avx512, SHARED_FAMILIES),
 #elif defined(__aarch64__)
-    UNIT_KERNELS(neon),
+    UNIT_KERNELS(neon, SHARED_FAMILIES),
 #endif
 };
 const size_t lac_cpu_kernel_count = sizeof lac_cpu_kernels / sizeof *lac_cpu_kernels;

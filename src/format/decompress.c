@@ -175,14 +175,14 @@ static lac_status prepare(const lac_weight *w, const lac_matrix *dense, decompre
     return LAC_STATUS_OK;
 }
 
-lac_status lac_weight_decompress(const lac_weight *weight, const lac_matrix *dense)
+lac_status lac_weight_decompress_by(const lac_weight *weight, const lac_matrix *dense, int32_t wanted)
 {
     decompress_job job = {0};
     if (!weight) return lac_fail(LAC_STATUS_INVALID_ARGUMENT, "weight is NULL");
     lac_status status = prepare(weight, dense, &job);
     if (status) return status;
     int64_t row_groups = weight->geometry.units ? weight->geometry.row_groups : 0;
-    int threads = lac_parallel_threads_for(0, row_groups, job.dense.rows * job.dense.cols), ready = 0;
+    int threads = lac_parallel_threads_for(wanted, row_groups, job.dense.rows * job.dense.cols), ready = 0;
     decompress_scratch *scratch = lac_allocate_zeroed((uint64_t)threads * sizeof *scratch);
     if (!scratch) return lac_fail_memory("decompress", (uint64_t)threads * sizeof *scratch);
     while (!status && ready < threads) {
@@ -200,4 +200,9 @@ lac_status lac_weight_decompress(const lac_weight *weight, const lac_matrix *den
     for (int t = 0; t < ready; t++) lac_release(scratch[t].block);
     lac_release(scratch);
     return status;
+}
+
+lac_status lac_weight_decompress(const lac_weight *weight, const lac_matrix *dense)
+{
+    return lac_weight_decompress_by(weight, dense, lac_parallel_unsaid());
 }

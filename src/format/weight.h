@@ -84,6 +84,8 @@ lac_status lac_weight_create(const lac_weight_info *info, const lac_geometry *ge
                              int64_t kept, lac_weight **out);
 /* For whoever has just created the weight and is filling it in. */
 static inline void *lac_weight_writable(lac_weight *w, lac_part part) { return (void *)(uintptr_t)w->part[part].data; }
+/* lac_weight_decompress by so many threads; 0: as many as OpenMP gives. */
+lac_status lac_weight_decompress_by(const lac_weight *weight, const lac_matrix *dense, int32_t wanted);
 /* Resolves AUTO, n_out and k_in of 0, and checks all fields that describe a weight; makes its geometry. */
 lac_status lac_weight_resolve(lac_weight_info *info, lac_geometry *geometry);
 /* The bytes of row group `group` in the index and in the positions. */

@@ -17,6 +17,13 @@ typedef struct cache_file {
     size_t bytes;
 } cache_file;
 
+/* Leaves nothing in the test's folder but an empty cache. */
+static inline void clear_cache(void)
+{
+    test_folder_clear();
+    assert_int_equal(mkdir(test_path("cache"), 0700), 0);
+}
+
 /* Where the record begins. */
 static inline size_t cache_file_record(const cache_file *file)
 {

@@ -16,7 +16,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     long contexts, modules, streams, events, blocks;
     long calls, fail_at, launches;
-    int fail_with, bad_images, capability, device_count;
+    int fail_with, is_lost, bad_images, capability, device_count;
     int attribute_to_fail, attribute_asked, attribute_fails_at;
     size_t most_bytes;
     struct {
@@ -55,7 +55,14 @@ void fake_fail_at(long number, int result)
     fake.calls = 0;
     fake.fail_at = number;
     fake.fail_with = result;
+    fake.is_lost = 0;
     pthread_mutex_unlock(&lock);
+}
+/* So does every call from that one on, as when a kernel has crashed; fake_fail_at(0, 0) mends it. */
+void fake_lose_at(long number)
+{
+    fake_fail_at(number, LOST);
+    fake.is_lost = number != 0;
 }
 /* So many images are refused before one is taken. */
 void fake_refuse_images(int count) { fake.bad_images = count; }
@@ -87,7 +94,8 @@ static int enter(void)
 {
     pthread_mutex_lock(&lock);
     long number = ++fake.calls;
-    int result = fake.fail_at && number == fake.fail_at ? fake.fail_with : OK;
+    int fails = fake.fail_at && (fake.is_lost ? number >= fake.fail_at : number == fake.fail_at);
+    int result = fails ? fake.fail_with : OK;
     pthread_mutex_unlock(&lock);
     return result;
 }
