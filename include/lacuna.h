@@ -19,7 +19,8 @@
  *   - Weights, masks and plans are immutable once made and may be shared by many threads. Free them in any order:
  *     a plan keeps what it needs of its weight and its device.
  *   - A child of fork() keeps to one thread (threads = 1) where its parent has used several, for OpenMP's threads are not in
- *     it and it would wait for them for ever; and to the CPU where its parent has opened a GPU.
+ *     it and it would wait for them for ever. Calls that take no number of threads do so by themselves. It keeps to the CPU
+ *     where its parent has opened a GPU.
  *   - Names that are passed in are copied; names that come out live as long as the object they came from.
  */
 #ifndef LACUNA_H
@@ -147,8 +148,8 @@ typedef struct lac_pattern {
     int32_t unit_k; /* BLOCK: its width; all others 1                                                                 */
     int32_t n, m;   /* N:M, 1 <= N <= M <= 256 (VNM: 1 <= N <= 4 <= M); both 0 when the distribution is free          */
     double density; /* free distribution: in (0, 1] and, as a percentage, of 12 decimals at most; each row group keeps
-                       at most round(density * units) units of its own choice. 0 when N:M. VNM is always N:M, SHUFFLED
-                       always free                                                                                    */
+                       at most round(density * units) units of its own choice, or 1 where that is 0. 0 when N:M. VNM is
+                       always N:M, SHUFFLED always free                                                               */
 } lac_pattern;
 
 /* "2:4", "25%", "vw32:8:32", "vw32:25%", "bw4x4:2:8", "bw4x4:12.5%", "64:2:8", "shfl64:25%". */
@@ -500,7 +501,7 @@ typedef struct lac_checkpoint_options {
     const char
         *calibration; /* WANDA, OBS: a file with a tensor [..., k] of inputs for each matrix that is pruned: "a.b.input" for
                                 "a.b.weight", "c.input" for any other "c", or the only tensor of an .npy; or "a.b.moments" [k, k], the sum of x x^T, with
-                                "a.b.samples", how many (F64, [1])                                                        */
+                                "a.b.samples", how many (F64, [1]). FISHER: "a.b.gradient" [samples, n, k], named likewise */
     lac_resume resume;
     const lac_allocation
         *allocation; /* instead of a pattern: each layer its own; those that stay dense are copied. Permutations are
@@ -601,8 +602,8 @@ typedef struct lac_plan_options {
     lac_activation activation;
     int32_t has_residual; /* + beta * C                                                      */
     const char *kernel;   /* forces a kernel by its name; NULL: the planner's pick           */
-    int32_t threads;      /* CPU; 0: every core that the process may use                     */
-    int32_t measure;      /* 1: time the candidates instead of trusting the model            */
+    int32_t threads;      /* CPU; 0: every core that the process may use. Up to 4096, of which 256 or the cores are used */
+    int32_t measure;      /* 1: time the candidates instead of trusting the model; not where `kernel` names the only one */
     int32_t predict_only; /* 1: for get_info and explain alone: nothing is compiled, uploaded or prepared, and execute
                              refuses it                                                       */
     int32_t no_dense;     /* 1: no kernel that ignores the sparsity, and so no copy of W with its zeros in memory, be it
@@ -620,12 +621,12 @@ typedef struct lac_plan_info {
     int32_t forced;           /* 1: by options.kernel                                */
     double predicted_seconds; /* by the performance model                            */
     const char *bound;        /* what the model says limits it: a level's name       */
-    int32_t candidates;       /* how many kernels applied                            */
+    int32_t candidates;       /* how many kernels applied, less those that proved not to be had */
     int64_t m, n, k;          /* n and k as the widths of Y and X                    */
     size_t workspace_bytes;   /* that execute needs; it needs no clearing            */
     double ceiling_seconds;   /* what the resource that it needs longest would take alone: no call is faster */
     uint64_t dense_bytes;     /* of W with its zeros, which a dense kernel keeps; 0  */
-    const char *note;         /* a faster kernel that this machine lacks something for, and what; "" */
+    const char *note;         /* faster kernels, by the model, that could not be had, and why; or who does its products; "" */
     int32_t rivals;           /* other candidates between which timing decides, not the model */
     double measured_seconds;  /* of the kernel, where it was timed for this plan or one before it; 0 */
 } lac_plan_info;
@@ -642,6 +643,10 @@ typedef struct lac_level_info {
     const char *remedy; /* what would make it take less, as a sentence                */
 } lac_level_info;
 
+/* A kernel that cannot be prepared for a reason of its own is passed over, and the choice is made anew without it: the compiler refuses its
+ * program, or there is none and the cache lacks it, or the device's memory does not hold its copy of W. A warning in the log and info.note
+ * say so; what is left may be dense, unless options->no_dense. Not passed over, but a failure: a kernel that options->kernel forces; no
+ * memory of the host's; a device that is lost. When none can be prepared, the failure is that of the cheapest. */
 LAC_API lac_status lac_plan_create(lac_device *device, const lac_weight *weight, int64_t m, const lac_plan_options *options,
                                    lac_plan **out);
 LAC_API lac_status lac_plan_get_info(const lac_plan *plan, lac_plan_info *info);
@@ -660,7 +665,7 @@ typedef struct lac_execute_args {
     const void *c;    /* as y; needed exactly when the plan has a residual             */
     int64_t ldc;
     const float *alpha; /* NULL: 1. Host memory, read before the call returns            */
-    const float *beta;  /* NULL: 1 with a residual. When *beta is 0, C is not read       */
+    const float *beta;  /* NULL: 1 with a residual; refused without. When *beta is 0, C is not read, and may be NULL */
     void *stream;       /* GPU: a CUstream; CPU: NULL                                    */
     void *workspace;    /* plan_info.workspace_bytes, aligned to 64; NULL when that is 0 */
     size_t workspace_bytes;
@@ -754,7 +759,7 @@ LAC_API lac_status lac_kernel_probe(size_t index, lac_kernel_info *info);
  * filled ahead, on a machine without a GPU: one program compiled, or found to be there. */
 typedef struct lac_compile_report {
     size_t size;
-    const char *kernel;   /* the registry's name                                            */
+    const char *kernel;   /* the registry's name; "timing" for what plans time kernels with */
     const char *arch;     /* "sm_90a"                                                       */
     const char *pattern;  /* its text                                                       */
     int64_t m, n, k;      /* of the first problem that wants it                             */
