@@ -34,7 +34,7 @@ if [ -z "$EMULATOR_NVRTC" ]; then
 fi
 export EMULATOR_NVRTC
 export EMULATOR_ARCH="$arch"
-export EMULATOR_RACES="${EMULATOR_RACES:-1}" # accesses to shared memory that nothing orders end a launch
+export EMULATOR_RACES="${EMULATOR_RACES:-1}" # accesses to shared or global memory that nothing orders end a launch
 export EMULATOR_L2="${EMULATOR_L2:-65536}" # what is swept before a timed call
 export LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export LAC_CUDA_LIBRARY="$libraries/libcuda.so.1" LAC_NVRTC_LIBRARY="$libraries/libemulated_nvrtc.so"

@@ -190,14 +190,14 @@ static void under_way(void **state)
 static void early_launches(void **state)
 {
     (void)state;
-    static const fault faults[] = {{"a write before the kernel before has ended", "$st.global.u32 [%d0], 5;\n" GRID_WAIT, "",
-                                    GRID_WAIT, .says = "it writes", .launch = EARLY},
-                                   {"one lane waits and another writes",
-                                    "setp.eq.u32 %p1, %r0, 0;\nsetp.eq.u32 %p2, %r0, 1;\n@%p1 " GRID_WAIT
-                                    "$@%p2 red.global.add.u32 [%d0], 5;\n",
-                                    "", META, .says = "it writes", .wanted = FIRST + 5, .launch = EARLY},
-                                   {"a block that never waits", "ld.global.u32 %r1, [%d0];\n$", "", GRID_WAIT,
-                                    .says = "has ended with no griddepcontrol.wait", .launch = EARLY}};
+    static const fault faults[] = {
+        {"a write before the kernel before has ended", "setp.eq.u32 %p1, %r0, 0;\n$@%p1 st.global.u32 [%d0], 5;\n" GRID_WAIT,
+         "", GRID_WAIT, .says = "it writes", .launch = EARLY},
+        {"one lane waits and another writes",
+         "setp.eq.u32 %p1, %r0, 0;\nsetp.eq.u32 %p2, %r0, 1;\n@%p1 " GRID_WAIT "$@%p2 red.global.add.u32 [%d0], 5;\n", "", META,
+         .says = "it writes", .wanted = FIRST + 5, .launch = EARLY},
+        {"a block that never waits", "ld.global.u32 %r1, [%d0];\n$", "", GRID_WAIT,
+         .says = "has ended with no griddepcontrol.wait", .launch = EARLY}};
     check_all(faults, sizeof faults / sizeof *faults);
 }
 
@@ -214,13 +214,37 @@ static void reading_what_a_kernel_wrote(void **state)
             case_launch early = {.early = true};
             snprintf(body, sizeof body, "%s%s", reads[how], GRID_WAIT);
             assert_int_equal(case_run(&early, body, memory, why, sizeof why), !written);
-            if (written) assert_non_null(strstr(why, "reads what a kernel wrote"));
+            if (written) assert_non_null(strstr(why, "reads what a kernel wrote, or the caller"));
             snprintf(body, sizeof body, "%s%s", GRID_WAIT, reads[how]);
             case_must_run(&early, body, memory);
         }
         case_must_run(NULL, "st.global.u32 [%d0+64], 5;\n", memory);
     }
     case_free(memory);
+}
+
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes);
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream);
+int cuStreamSynchronize(void *stream);
+
+/* X of a caller, who uploads it by the plain call, may be a kernel's result another time; what the library itself uploads is not. */
+static void reading_what_a_caller_uploaded(void **state)
+{
+    (void)state;
+    static const char body[] = "ld.global.u32 %r1, [%d0];\n" GRID_WAIT;
+    for (int by_caller = 0; by_caller < 2; ++by_caller) {
+        char why[1024] = "";
+        const uint32_t words[] = {1, 2, 3, 4};
+        uint32_t *memory = case_allocate(sizeof words);
+        case_launch early = {.early = true};
+        assert_int_equal(by_caller ? cuMemcpyHtoD_v2((uint64_t)(uintptr_t)memory, words, sizeof words)
+                                   : cuMemcpyHtoDAsync_v2((uint64_t)(uintptr_t)memory, words, sizeof words, NULL),
+                         0);
+        assert_int_equal(cuStreamSynchronize(NULL), 0);
+        assert_int_equal(case_run(&early, body, memory, why, sizeof why), !by_caller);
+        if (by_caller) assert_non_null(strstr(why, "reads what a kernel wrote, or the caller"));
+        case_free(memory);
+    }
 }
 
 /* Lanes that came together at an instruction of the whole warp: in order on hardware, which issues a warp's accesses one behind the other,
@@ -257,6 +281,7 @@ int main(void)
                                        cmocka_unit_test_setup(under_way, look_for_races),
                                        cmocka_unit_test_setup(early_launches, look_for_races),
                                        cmocka_unit_test_setup(reading_what_a_kernel_wrote, look_for_races),
+                                       cmocka_unit_test_setup(reading_what_a_caller_uploaded, look_for_races),
                                        cmocka_unit_test(strictness)};
     return cmocka_run_group_tests(tests, case_open, case_close);
 }

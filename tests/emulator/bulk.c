@@ -64,6 +64,39 @@ static void store_chunk(void *user, uint32_t shared_address, unsigned char *glob
            walk->shared + (shared_address - EMU_SHARED_FIRST), 16);
 }
 
+/* What a box reads is accessed from here on, until the mbarrier is told. */
+typedef struct box_read {
+    emu_warp *warp;
+    const emu_pending *copy;
+    int lane;
+} box_read;
+
+static void read_chunk(void *user, uint32_t shared_address, unsigned char *global, uint32_t inside)
+{
+    const box_read *r = user;
+    (void)shared_address;
+    if (inside)
+        emu_global_copy(r->warp, r->copy->in, r->lane, (uint64_t)(uintptr_t)global, inside, r->copy->number, r->copy->owner,
+                        r->copy->barrier);
+}
+
+/* What a box is stored to: from when it is started until the thread has waited for more than that it was read. */
+typedef struct box_write {
+    emu_warp *warp;
+    const emu_store *store;
+    bool done;
+} box_write;
+
+static void write_chunk(void *user, uint32_t shared_address, unsigned char *global, uint32_t inside)
+{
+    const box_write *w = user;
+    uint64_t address = (uint64_t)(uintptr_t)global;
+    (void)shared_address;
+    if (inside)
+        (w->done ? emu_global_done : emu_global_begin)(w->warp, w->store->in, w->store->lane, address, 16,
+                                                       EMU_WRITES | EMU_ASYNC);
+}
+
 void emu_box_load(const emu_pending *copy)
 {
     box_walk walk = {copy->warp, copy->in, copy->owner->shared};
@@ -124,6 +157,10 @@ static void start(emu_warp *warp, const emu_instruction *in, int lane, emu_pendi
         emu_race_note_copy(in, copy.number, copy.owner, copy.barrier, copy.owner, copy.to, copy.bytes, EMU_WRITES);
         if (copy.kind == EMU_BYTES && in->number[0])
             emu_race_note_copy(in, copy.number, copy.owner, copy.barrier, warp->block, copy.from, copy.bytes, EMU_READS);
+        else if (copy.kind == EMU_BYTES)
+            emu_global_copy(warp, in, lane, (uint64_t)(uintptr_t)copy.from, copy.bytes, copy.number, copy.owner, copy.barrier);
+        if (copy.kind == EMU_BOX && warp->block->grid->globals)
+            walk_box(&copy.map, copy.at, copy.to_address, read_chunk, &(box_read){warp, &copy, lane});
         emu_engine_start(warp, copy);
         if (!blocks) return;
     }
@@ -208,8 +245,8 @@ static void land_store(emu_warp *warp, const emu_store *store)
     walk_box(&store->map, store->at, store->from, store_chunk, &walk);
 }
 
-/* Lands stores of `lanes` whose group is before the one that a lane's `before` names. */
-static void land_stores(emu_warp *warp, uint32_t lanes, const uint32_t *before)
+/* Lands stores of `lanes` whose group is before the one that a lane's `before` names. `reads`: only that they have been read is waited for. */
+static void land_stores(emu_warp *warp, uint32_t lanes, const uint32_t *before, bool reads)
 {
     if (!warp->copies) return;
     for (emu_store **at = &warp->copies->stores; *at;) {
@@ -219,8 +256,16 @@ static void land_stores(emu_warp *warp, uint32_t lanes, const uint32_t *before)
             continue;
         }
         if (!store->landed) land_store(warp, store);
-        emu_race_note(warp, store->in, 1u << store->lane, warp->block, warp->block->shared + (store->from - EMU_SHARED_FIRST),
-                      box_bytes(&store->map), EMU_READS);
+        if (!store->read)
+            emu_race_note(warp, store->in, 1u << store->lane, warp->block,
+                          warp->block->shared + (store->from - EMU_SHARED_FIRST), box_bytes(&store->map), EMU_READS);
+        store->landed = store->read = true;
+        if (reads && warp->block->grid->globals) {
+            at = &store->next;
+            continue;
+        }
+        if (warp->block->grid->globals)
+            walk_box(&store->map, store->at, store->from, write_chunk, &(box_write){warp, store, true});
         *at = store->next;
         free(store);
     }
@@ -258,6 +303,8 @@ static emu_outcome run_tensor_store(emu_warp *warp, const emu_instruction *in, u
         emu_check_fence(warp, in, warp->block, source, box_bytes(&store.map), "what is stored");
         emu_race_check(warp, in, lane, warp->block, source, box_bytes(&store.map), EMU_READS);
         emu_race_begin(warp, in, 1u << lane, warp->block, source, box_bytes(&store.map), EMU_READS);
+        if (warp->block->grid->globals)
+            walk_box(&store.map, store.at, store.from, write_chunk, &(box_write){warp, &store, false});
         emu_order order = warp->block->grid->order;
         store.landed = order == EMU_EARLY || (order == EMU_RANDOM && emu_random(warp->block->grid) % 2);
         if (store.landed) land_store(warp, &store);
@@ -278,7 +325,7 @@ static emu_outcome run_store_wait(emu_warp *warp, const emu_instruction *in, uin
         uint32_t done = copies->stores_committed[lane], left = (uint32_t)in->operand[0].value;
         before[lane] = done > left ? done - left : 0;
     }
-    land_stores(warp, mask, before);
+    land_stores(warp, mask, before, emu_has_part(in, "read"));
     return EMU_STEP;
 }
 

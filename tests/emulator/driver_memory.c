@@ -14,7 +14,7 @@ static const size_t TOTAL_BYTES = (size_t)8 << 30;
 typedef struct block {
     uint64_t begin;
     size_t bytes;
-    bool written; /* by a kernel */
+    bool written; /* by a kernel, or by the caller */
 } block;
 
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
@@ -289,9 +289,12 @@ static int fill(const char *what, uint64_t to, unsigned char value, size_t bytes
     return submit(what, stream, &(emu_work){.kind = EMU_FILL, .to = to, .to_device = true, .bytes = bytes, .value = value});
 }
 
+/* What a caller uploads stands for what a kernel of his may have written just before: one that begins early must not read it. Lacuna
+ * itself uploads what nobody changes, a plan's weight, by the asynchronous call. */
 EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes)
 {
     int result = emu_driver_enter_unsafe();
+    if (!result) emu_kernel_writes(to);
     return result ? result : copy_to_device("cuMemcpyHtoD", to, from, bytes, NULL);
 }
 

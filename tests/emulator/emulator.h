@@ -161,7 +161,7 @@ emu_block *emu_shared_owner(emu_warp *warp, const emu_instruction *in, uint64_t 
 
 /* The driver's blocks of memory: whether all bytes lie in one of them. driver.c */
 bool emu_allocated(uint64_t address, size_t bytes);
-/* Whether a kernel has written to the block of memory that the byte lies in; that one does. */
+/* Whether a kernel, or the caller's upload, has written to the block of memory that the byte lies in; that one does. */
 bool emu_kernel_wrote(uint64_t address);
 void emu_kernel_writes(uint64_t address);
 
@@ -208,6 +208,10 @@ struct emu_warp {
     uint32_t cluster_phase;
     struct emu_past *past[EMU_LANES]; /* what each lane knows to have happened (races.c); NULL: nothing */
     uint32_t tick;                    /* goes on whenever a lane tells others what it has done */
+    struct emu_fences *fences;        /* races_flag.c's; NULL: it has executed none */
+    struct {
+        uint32_t lanes, tick;
+    } exchanged[EMU_LANES]; /* with whom each lane has last exchanged registers, and when (races_past.c) */
 };
 
 typedef struct emu_write { /* the last ordinary write to 16 bytes of shared memory; number 0: none, or the copy engine's */
@@ -240,11 +244,13 @@ typedef struct emu_cluster {
     struct emu_grid *grid;
     emu_block *block;
     uint32_t blocks;
+    uint32_t number;           /* in the grid */
     int running;               /* blocks */
     uint32_t arrived, phase;   /* warps at barrier.cluster */
     uint32_t arrived_and_gone; /* of these: they have ended without waiting */
     struct emu_past *coming, *ended;
-    struct emu_pasts *pasts; /* races.c's; NULL: nobody asks */
+    struct emu_pasts *pasts; /* the launch's; NULL: nobody asks for races */
+    struct emu_flags *flags; /* in its shared memory (races_flag.c); NULL: none */
     struct emu_cluster *next;
 } emu_cluster;
 
@@ -252,7 +258,7 @@ typedef struct emu_cluster {
  * can go on without them, in any order; the default) or random (each as chance has it). */
 typedef enum emu_order { EMU_EARLY, EMU_LATE, EMU_RANDOM } emu_order;
 
-/* Whether races are looked for: EMULATOR_RACES=1, or strict (races.c). */
+/* Whether races are looked for: EMULATOR_RACES=1, or strict (races_past.c). */
 typedef enum emu_races_kind { EMU_RACES_NONE, EMU_RACES_LAX, EMU_RACES_STRICT } emu_races_kind;
 
 typedef struct emu_counts {
@@ -273,9 +279,12 @@ typedef struct emu_grid {
     bool counting;
     emu_counts counts;
     emu_races_kind races;
-    bool early;     /* it may begin before the kernel before it has ended */
-    uint64_t wrote; /* the 256 bytes that were written to last */
-    char why[1024]; /* the first failure */
+    struct emu_pasts *pasts;     /* races_past.c's */
+    struct emu_globals *globals; /* who accesses global memory (races_global.c); NULL: nobody asks */
+    struct emu_flags *flags;     /* in global memory */
+    bool early;                  /* it may begin before the kernel before it has ended */
+    uint64_t wrote;              /* the 256 bytes that were written to last */
+    char why[1024];              /* the first failure */
 } emu_grid;
 
 typedef struct emu_launch {

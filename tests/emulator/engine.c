@@ -55,7 +55,10 @@ static barrier known_barrier(emu_warp *warp, const emu_instruction *in, const un
 static void change_barrier(const emu_block *owner, unsigned char *at, barrier b)
 {
     emu_told *told = emu_race_told(owner, at);
-    if (told && b.left == 0 && b.bytes == 0) emu_race_move(owner->cluster, &told->ended, &told->coming);
+    if (told && b.left == 0 && b.bytes == 0) {
+        emu_race_move(owner->cluster, &told->ended, &told->coming);
+        emu_race_move(owner->cluster, &told->far_ended, &told->far_coming);
+    }
     write_barrier(at, b);
 }
 
@@ -103,8 +106,42 @@ static emu_outcome run_init(emu_warp *warp, const emu_instruction *in, uint32_t 
         if (!told) continue;
         emu_race_forget(warp->block->cluster, &told->coming);
         emu_race_forget(warp->block->cluster, &told->ended);
+        emu_race_forget(warp->block->cluster, &told->far_coming);
+        emu_race_forget(warp->block->cluster, &told->far_ended);
     }
     return EMU_STEP;
+}
+
+/* Arrivals release to their own block unless they say more. Beyond that they tell only what was read: a value that a thread has, it has
+ * whatever others see. Kernels give stages back so, as CUTLASS does; what they wrote would need .release.cluster, and .acquire.cluster of who
+ * waits. */
+static void release_arrival(emu_warp *warp, const emu_instruction *in, int lane, const emu_block *owner, emu_told *told)
+{
+    emu_cluster *cluster = owner->cluster;
+    if (emu_has_part(in, "relaxed")) return;
+    if (owner == warp->block) {
+        emu_race_release(warp, 1u << lane, &told->coming);
+    } else if (emu_scope_of(in, EMU_CTA) > EMU_CTA) {
+        emu_race_release(warp, 1u << lane, &told->far_coming);
+    } else {
+        emu_past *done = NULL;
+        emu_race_release(warp, 1u << lane, &done);
+        emu_race_add_reads(cluster, &told->coming, done);
+        emu_race_forget(cluster, &done);
+    }
+}
+
+static void acquire_far(emu_warp *warp, const emu_instruction *in, uint32_t lanes, emu_past *far)
+{
+    emu_past *reads = NULL;
+    if (!far) return;
+    if (emu_scope_of(in, EMU_CTA) > EMU_CTA) {
+        emu_race_acquire(warp, lanes, far);
+        return;
+    }
+    emu_race_add_reads(warp->block->cluster, &reads, far);
+    emu_race_acquire(warp, lanes, reads);
+    emu_race_forget(warp->block->cluster, &reads);
 }
 
 /* mbarrier.arrive(.expect_tx): number[0] where the address stands, number[1] whether bytes are announced; slot[0] how many bytes, slot[1]
@@ -119,7 +156,7 @@ static emu_outcome run_arrive(emu_warp *warp, const emu_instruction *in, uint32_
         uint32_t count = in->slot[1] == EMU_NONE ? 1 : emu_u32(warp, in->slot[1])[lane];
         if (in->number[0] && in->operand[0].kind == EMU_REGISTER)
             emu_u64(warp, in->operand[0].slot)[lane] = read_barrier(at).parity;
-        if (owner->races) emu_race_release(warp, 1u << lane, &emu_race_told(owner, at)->coming);
+        if (owner->races) release_arrival(warp, in, lane, owner, emu_race_told(owner, at));
         arrive_at(warp, in, owner, at, count, bytes);
     }
     return EMU_STEP;
@@ -144,6 +181,7 @@ static emu_outcome run_wait(emu_warp *warp, const emu_instruction *in, uint32_t 
         for (int lane = first; lane < EMU_LANES; ++lane)
             if (ended >> lane & 1 && of[lane] == of[first]) alike |= 1u << lane;
         emu_race_acquire(warp, alike, of[first]->ended);
+        acquire_far(warp, in, alike, of[first]->far_ended);
         told |= alike;
     }
     if (!ended && in->number[0]) return EMU_STALL;
@@ -354,6 +392,7 @@ static emu_outcome run_copy(emu_warp *warp, const emu_instruction *in, uint32_t 
         copy->to[lane] = emu_shared(warp, in, to, copy->bytes, "copies to");
         copy->from[lane] = none ? NULL : emu_global(warp, in, from, copy->bytes, "copies from");
         if (!none) emu_saw_global(warp, in, lane, from, false);
+        if (!none) emu_global_access(warp, in, lane, from, copy->bytes, EMU_READS);
         copy->group[lane] = copies->committed[lane];
         emu_race_check(warp, in, lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);
         emu_race_begin(warp, in, 1u << lane, warp->block, copy->to[lane], copy->bytes, EMU_WRITES);

@@ -27,6 +27,7 @@ typedef struct emu_store {
     int at[5];
     uint32_t from; /* a shared address of the block */
     bool landed;
+    bool read; /* and that was waited for */
 } emu_store;
 
 struct emu_copies {

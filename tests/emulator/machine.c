@@ -286,6 +286,7 @@ static void admit(machine *m)
     uint32_t threads = grid->block[0] * grid->block[1] * grid->block[2], wide = grid->grid[0] / grid->cluster;
     int64_t number = m->admitted++;
     cluster->grid = grid;
+    cluster->number = (uint32_t)number;
     cluster->blocks = grid->cluster;
     cluster->running = (int)grid->cluster;
     cluster->block = calloc(grid->cluster, sizeof *cluster->block);
@@ -406,7 +407,7 @@ bool emu_run_launch(const emu_launch *launch, char *why, size_t why_size)
         memcpy(grid->params + function->param_offset[i], launch->params[i], function->param_size[i]);
     m->end = &m->first;
     grid->counting = emu_counts_wanted();
-    grid->races = emu_races_wanted();
+    emu_races_begin(grid);
     grid->order = order_wanted();
     grid->early = launch->early;
     m->clusters = (int64_t)(launch->grid[0] / grid->cluster) * launch->grid[1] * launch->grid[2];
@@ -423,6 +424,7 @@ bool emu_run_launch(const emu_launch *launch, char *why, size_t why_size)
         m->first = next;
     }
     emu_engine_free(grid);
+    emu_races_end(grid);
     free(grid->params);
     free(m);
     return !failed;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 typedef enum space { GENERIC, GLOBAL, SHARED, PARAM, LOCAL } space;
-enum { NUMBER_SPACE, NUMBER_BYTES, NUMBER_SIGNED, NUMBER_COUNT, NUMBER_YIELDS };
+enum { NUMBER_SPACE, NUMBER_BYTES, NUMBER_SIGNED, NUMBER_COUNT, NUMBER_YIELDS, NUMBER_ACCESS /* an emu_access */ };
 
 /* ---- whose addresses */
 
@@ -76,7 +76,7 @@ static void look_for_races(emu_warp *warp, const emu_instruction *in, uint32_t m
                            unsigned char **place)
 {
     size_t bytes = (size_t)in->number[NUMBER_BYTES] * (size_t)in->number[NUMBER_COUNT];
-    emu_access access = in->part[0][0] == 'l' ? EMU_READS : in->part[0][0] == 's' ? EMU_WRITES : EMU_ADDS;
+    emu_access access = (emu_access)in->number[NUMBER_ACCESS];
     for (int lane = 0; lane < EMU_LANES; ++lane) {
         if (!(mask >> lane & 1)) continue;
         uint64_t at = (uint32_t)address[lane];
@@ -113,12 +113,33 @@ static void find_places(emu_warp *warp, const emu_instruction *in, uint32_t mask
     }
     warp->asking = 0;
     if (space == SHARED && warp->block->races) look_for_races(warp, in, mask, address, place);
-    for (int lane = 0; (space == GLOBAL || space == GENERIC) && lane < EMU_LANES; ++lane)
-        if (mask >> lane & 1 && address[lane] < EMU_PARAM_BASE)
-            emu_saw_global(warp, in, lane, address[lane], in->part[0][0] != 'l');
+    for (int lane = 0; (space == GLOBAL || space == GENERIC) && lane < EMU_LANES; ++lane) {
+        if (!(mask >> lane & 1) || address[lane] >= EMU_PARAM_BASE) continue;
+        emu_saw_global(warp, in, lane, address[lane], in->part[0][0] != 'l');
+        emu_global_access(warp, in, lane, address[lane], bytes, (emu_access)in->number[NUMBER_ACCESS]);
+    }
     if (!warp->block->grid->counting) return;
     if (space == SHARED) emu_count_shared(warp->block->grid, address, mask, (int)bytes, in->part[0][0] == 's');
     if (space == GLOBAL) emu_count_global(warp->block->grid, address, mask, (int)bytes);
+}
+
+/* Who reads or writes as one who tells others, or hears; and who overwrites what was told. */
+static void look_at_flags(emu_warp *warp, const emu_instruction *in, uint32_t mask, unsigned char **place)
+{
+    size_t bytes = (size_t)in->number[NUMBER_BYTES] * (size_t)in->number[NUMBER_COUNT];
+    emu_access access = (emu_access)in->number[NUMBER_ACCESS];
+    space space = in->number[NUMBER_SPACE];
+    struct emu_flags **flags = space == SHARED ? &warp->block->cluster->flags : &warp->block->grid->flags;
+    if (space == PARAM || space == LOCAL || (!*flags && (access & EMU_DOES) == EMU_READS)) return;
+    if (!(access & EMU_SCOPE) && ((access & EMU_DOES) == EMU_READS || !*flags)) return;
+    for (int lane = 0; lane < EMU_LANES; ++lane) {
+        if (!(mask >> lane & 1)) continue;
+        uint64_t at = (uint64_t)(uintptr_t)place[lane];
+        if ((access & EMU_DOES) == EMU_READS)
+            emu_flag_read(warp, lane, *flags, at, access);
+        else
+            emu_flag_write(warp, lane, flags, at, bytes, access);
+    }
 }
 
 /* ---- loads, stores, sums */
@@ -147,6 +168,7 @@ static emu_outcome run_load(emu_warp *warp, const emu_instruction *in, uint32_t 
     for (int i = 0; i < count; ++i)
         for (int lane = 0; lane < EMU_LANES; ++lane)
             if (mask >> lane & 1) load_element(warp, in, &element[i], from[lane] + i * bytes, lane);
+    look_at_flags(warp, in, mask, from);
     return in->number[NUMBER_YIELDS] ? EMU_YIELD : EMU_STEP;
 }
 
@@ -174,6 +196,7 @@ static emu_outcome run_store(emu_warp *warp, const emu_instruction *in, uint32_t
         uint64_t address = (uint32_t)emu_address(warp, &in->operand[0], lane);
         emu_saw_write(warp, emu_shared_owner(warp, in, &address), to[lane], (size_t)(count * bytes));
     }
+    look_at_flags(warp, in, mask, to);
     return EMU_STEP;
 }
 
@@ -189,6 +212,7 @@ static emu_outcome run_add(emu_warp *warp, const emu_instruction *in, uint32_t m
         value += stored_value(warp, &in->operand[1], lane);
         memcpy(to[lane], &value, (size_t)in->number[NUMBER_BYTES]);
     }
+    look_at_flags(warp, in, mask, to);
     return EMU_STEP;
 }
 
@@ -223,6 +247,16 @@ static void read_modifiers(emu_instruction *in)
     in->number[NUMBER_YIELDS] = emu_has_part(in, "acquire") || emu_has_part(in, "relaxed");
 }
 
+/* Volatile is relaxed, of the whole system. */
+static emu_access access_of(const emu_instruction *in)
+{
+    emu_access does = in->part[0][0] == 'l' ? EMU_READS : in->part[0][0] == 's' ? EMU_WRITES : EMU_ADDS;
+    bool orders = emu_has_part(in, "acquire") || emu_has_part(in, "release");
+    bool strong = orders || does == EMU_ADDS || emu_has_part(in, "relaxed") || emu_has_part(in, "volatile");
+    return does | (strong ? emu_scope_of(in, EMU_GPU) : 0) | (orders ? EMU_ORDERS : 0) |
+           (emu_has_part(in, "nc") ? EMU_NOT_COHERENT : 0);
+}
+
 bool emu_memory_take(const emu_function *function, emu_instruction *in)
 {
     (void)function;
@@ -231,6 +265,7 @@ bool emu_memory_take(const emu_function *function, emu_instruction *in)
     if (!(loads || stores || adds) || emu_has_part(in, "async") || in->operands != 2) return false;
     if (in->operand[!loads ? 0 : 1].kind != EMU_ADDRESS || !read_type(in, in->part[in->parts - 1])) return false;
     read_modifiers(in);
+    in->number[NUMBER_ACCESS] = (int)access_of(in);
     const emu_operand *data = &in->operand[loads ? 0 : 1];
     if (data->kind == EMU_VECTOR ? data->count != (uint32_t)in->number[NUMBER_COUNT] : in->number[NUMBER_COUNT] != 1)
         return false;

@@ -3,8 +3,8 @@
 
     tests/emulator/mutate.py --file gather.cu --rows 8 mutants.csv
 
-A mutant is a kernel with one wait, fence or barrier missing, or with a wait that lets one group more be under way. It counts as found when
-test_gpu fails: a wrong result, the emulator's message, a deadlock, a row without end. Which kernels use a file is seen by running their rows
+A mutant is a kernel with one wait, fence or barrier missing, with a wait that lets one group more be under way, or with an acquire, a release
+or a fence of the GPU that is relaxed or of the block alone. It counts as found when test_gpu fails: a wrong result, the emulator's message, a deadlock, a row without end. Which kernels use a file is seen by running their rows
 once as they are, which also leaves the programs that a mutant does not change; test_gpu compiles the others into a folder of its own.
 "same code" are mutants that change no program of these rows: other rows, or problems of the tiles (--tiles, --tile), may reach them.
 
@@ -29,11 +29,15 @@ KERNELS = ROOT / "src" / "cuda" / "kernels"
 
 # What threads wait by, and what makes writes seen. Those that are kernels' own names for one asm statement are among them.
 CALLS = """lac_async_fence lac_barrier_init_fence lac_barrier_wait lac_cluster_arrive lac_cluster_sync lac_cluster_wait lac_computers
-           lac_copy_wait lac_global_fence lac_spreaders_sync lac_store_wait_read lac_wait_for_inputs lac_warpgroup_sync lac_wgmma_fence
+           lac_copy_wait lac_counter_wait lac_global_fence lac_spreaders_sync lac_store_wait_read lac_wait_for_inputs lac_warpgroup_sync lac_wgmma_fence
            lac_wgmma_wait
            wait_for_phase wait_until_asked __syncthreads __syncthreads_or __syncwarp""".split()
 CALL = re.compile(r"\b(%s)(<[^<>;]*>)?\(" % "|".join(CALLS))
 ASM = re.compile(r'\basm volatile\("(?:bar\.sync|barrier\.cluster|fence|membar)[^"]*"[^;]*\)(?=;)')
+# How blocks speak to each other through global memory. Some of it stands in functions that CALLS names, and is weakened there for all of
+# their callers.
+ORDER = re.compile(r'\basm volatile\("\w+\.(?P<order>acquire|release|acq_rel|relaxed|sc)\.(?P<scope>gpu|sys)\b')
+PROXY = re.compile(r'\basm volatile\("(?P<fence>fence\.proxy\.async\.global;)"')
 DEFINITION = re.compile(r"__device__ __forceinline__ \w+ (%s)\(" % "|".join(CALLS))
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 ENTRY = re.compile(r"__global__[^;{]*?\b(lac_\w+)\(\s*(?:const )?(?:__grid_constant__|lac_|u\d|int|float|void|unsigned|double)")
@@ -90,10 +94,24 @@ def without_comments(text):
     return re.sub(r"/\*.*?\*/|//[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.DOTALL)
 
 
+def weaker_orders(file, number, line):
+    """Mutants of what a line says of order and scope."""
+    for m in ORDER.finditer(line):
+        said = line[m.start("order") - 1:m.end("scope")]
+        begin = line.rindex('"', 0, m.start("order")) + 1
+        call = line[begin:m.end("scope")]
+        if m["order"] in ("acquire", "release"):
+            yield Mutant(file, number, call, "relaxed", call, call.replace(said, f".relaxed.{m['scope']}"))
+        yield Mutant(file, number, call, "of the block alone", call, call.replace(said, f".{m['order']}.cta"))
+    for m in PROXY.finditer(line):
+        yield Mutant(file, number, m["fence"], "nowhere", m["fence"], "")
+
+
 def mutants_of(path):
     lines = without_comments(path.read_text()).split("\n")
     skipped = definition_lines(lines)
     for number, line in enumerate(lines):
+        yield from weaker_orders(path.name, number + 1, line)
         if number in skipped:
             continue
         found = [(m.start(), closing(line, m.end() - 1) + 1, m.group(1), m.group(2)) for m in CALL.finditer(line)]

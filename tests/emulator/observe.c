@@ -52,7 +52,7 @@ void emu_saw_global(emu_warp *warp, const emu_instruction *in, int lane, uint64_
     bool unsure = grid->early && warp->block->races && !emu_race_heard_end(warp, lane);
     if (unsure && (writes || emu_kernel_wrote(address)))
         emu_fail(warp, in, lane, "it %s 0x%llx, and no griddepcontrol.wait has told it that the kernel before has ended",
-                 writes ? "writes" : "reads what a kernel wrote at", (unsigned long long)address);
+                 writes ? "writes" : "reads what a kernel wrote, or the caller, at", (unsigned long long)address);
     if (!writes || address / 256 == grid->wrote) return; /* mostly there again; no two blocks of memory share so many bytes */
     grid->wrote = address / 256;
     emu_kernel_writes(address);

@@ -1,151 +1,39 @@
 /* races.c - accesses to shared memory that nothing orders. One warp runs at a time here, so a missing barrier shows only where chance lets
  * a warp run ahead; this finds it whatever the order was. For each 16 bytes it keeps who has accessed them since they were last written,
- * and at which tick of his warp's clock; for each thread, which ticks of every other it knows of: those that were told at a barrier
- * that it has waited for (vector clocks). An access must know of every earlier one if either writes.
+ * and at which tick of his warp's clock; races_past.c has, for each thread, which ticks of every other it knows of: those that were told at
+ * a barrier that it has waited for (vector clocks). An access must know of every earlier one if either writes.
  *
- * Threads count by themselves: what lane 0 has waited for, the others know only behind bar.warp.sync or, but where EMULATOR_RACES is
- * strict, another instruction that the whole warp comes together for. What goes on by itself is under way, and known to nobody, until it
- * is waited for: wgmma's reads at wgmma.wait_group, a box that is stored at cp.async.bulk.wait_group, cp.async at its wait_group; or until
- * it is told of at its mbarrier, like a bulk copy, and cp.async that arrives there. Called by those who access memory and by those who
- * wait. Global memory is not looked at, nor the scope of what is told at an mbarrier. */
-#include "races.h"
+ * What goes on by itself is under way, and known to nobody, until it is waited for: wgmma's reads at wgmma.wait_group, a box that is
+ * stored at cp.async.bulk.wait_group, cp.async at its wait_group; or until it is told of at its mbarrier, like a bulk copy, and cp.async
+ * that arrives there. Called by those who access memory. races_global.c does the same for global memory. */
+#include "races_note.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    CHUNK = 16,
-    MOST_NOTES = 256,
-    ENGINE =
-        0xffff /* in a warp's place: the copy engine, as if it were one of the block. Each lane is for every 32nd mbarrier */
-};
-static const uint32_t UNDER_WAY = UINT32_MAX; /* a tick that nobody is told of */
-
-struct emu_past {
-    emu_past *made_before; /* of the cluster: all go with it */
-    emu_past *spare;
-    uint32_t holders;
-    uint32_t tick[]; /* of each thread of the cluster, of each block's engine, and of the kernel before: 1 when it has ended */
-};
-
-typedef struct note {
-    const emu_instruction *in;
-    uint32_t lanes, tick;
-    uint16_t bytes; /* of the 16 */
-    uint16_t warp;
-    uint16_t rank;
-    uint16_t access;
-} note;
-
-typedef struct chunk {
-    note *notes;
-    uint16_t count, room;
-} chunk;
+enum { MOST_NOTES = 256 };
 
 /* A block's book. */
 struct emu_races {
-    chunk *chunk;    /* of each 16 bytes of its shared memory */
-    emu_told *told;  /* of each 8 */
-    uint32_t copies; /* that tell an mbarrier of its */
-    size_t chunks;
+    emu_chunk *chunk; /* of each 16 bytes of its shared memory */
+    emu_told *told;   /* of each 8 */
+    uint32_t copies;  /* that tell an mbarrier of its */
+    size_t chunks, barriers;
 };
 
-struct emu_pasts { /* a cluster's */
-    emu_past *made, *spare;
-    size_t threads;
-};
-
-emu_races_kind emu_races_wanted(void)
+emu_races_kind emu_races_wanted(bool *of_global)
 {
     const char *wanted = getenv("EMULATOR_RACES");
+    *of_global = false;
     if (!wanted || !*wanted || !strcmp(wanted, "0")) return EMU_RACES_NONE;
+    *of_global = strcmp(wanted, "shared") != 0;
     return strcmp(wanted, "strict") ? EMU_RACES_LAX : EMU_RACES_STRICT;
 }
 
-/* ---- what threads know */
-
-static emu_past *past_new(emu_cluster *cluster)
+emu_told *emu_race_told(const emu_block *owner, const unsigned char *barrier)
 {
-    struct emu_pasts *pasts = cluster->pasts;
-    emu_past *past = pasts->spare;
-    if (past) {
-        pasts->spare = past->spare;
-    } else {
-        past = malloc(sizeof *past + pasts->threads * sizeof *past->tick);
-        if (!past) abort();
-        past->made_before = pasts->made;
-        pasts->made = past;
-    }
-    past->holders = 1;
-    return past;
-}
-
-static void past_drop(emu_cluster *cluster, emu_past *past)
-{
-    if (!past || --past->holders) return;
-    past->spare = cluster->pasts->spare;
-    cluster->pasts->spare = past;
-}
-
-/* *past becomes one that nobody else holds. */
-static void past_own(emu_cluster *cluster, emu_past **past)
-{
-    if (*past && (*past)->holders == 1) return;
-    emu_past *own = past_new(cluster);
-    size_t bytes = cluster->pasts->threads * sizeof *own->tick;
-    if (*past)
-        memcpy(own->tick, (*past)->tick, bytes);
-    else
-        memset(own->tick, 0, bytes);
-    past_drop(cluster, *past);
-    *past = own;
-}
-
-static bool knows_all(const emu_past *past, const emu_past *of, size_t threads)
-{
-    uint32_t missing = 0;
-    for (size_t i = 0; i < threads; ++i) missing |= past->tick[i] < of->tick[i];
-    return !missing;
-}
-
-void emu_race_add(emu_cluster *cluster, emu_past **into, emu_past *from)
-{
-    size_t threads = cluster->pasts->threads;
-    if (!from || *into == from) return;
-    if (!*into || knows_all(from, *into, threads)) {
-        from->holders++;
-        past_drop(cluster, *into);
-        *into = from;
-        return;
-    }
-    if (knows_all(*into, from, threads)) return;
-    past_own(cluster, into);
-    for (size_t i = 0; i < threads; ++i)
-        if ((*into)->tick[i] < from->tick[i]) (*into)->tick[i] = from->tick[i];
-}
-
-static size_t first_thread(const emu_block *block, uint32_t rank, uint32_t warp)
-{
-    size_t warps = (size_t)block->warps;
-    return (warp == ENGINE ? block->cluster->blocks * warps + rank : rank * warps + warp) * EMU_LANES;
-}
-
-void emu_race_release(emu_warp *warp, uint32_t lanes, emu_past **to)
-{
-    emu_cluster *cluster = warp->block->cluster;
-    if (!cluster->pasts) return;
-    const emu_past *before = NULL; /* what the lane before knew, which is mostly the same */
-    for (int lane = 0; lane < EMU_LANES; ++lane) {
-        if (!(lanes >> lane & 1) || warp->past[lane] == before) continue;
-        emu_race_add(cluster, to, warp->past[lane]);
-        before = warp->past[lane];
-    }
-    past_own(cluster, to);
-    uint32_t *own = (*to)->tick + first_thread(warp->block, warp->block->rank, (uint32_t)warp->index);
-    for (int lane = 0; lane < EMU_LANES; ++lane)
-        if (lanes >> lane & 1) own[lane] = warp->tick;
-    warp->tick++;
+    return owner->races ? &owner->races->told[(size_t)(barrier - owner->shared) / 8] : NULL;
 }
 
 /* Of neighbours each has its own, so that a copy's end tells nothing of another's that goes on. */
@@ -156,184 +44,161 @@ static uint32_t lane_of_barrier(const emu_block *owner, const unsigned char *bar
 
 void emu_race_release_copy(const emu_block *told, const unsigned char *barrier, uint32_t number, emu_past **to)
 {
-    if (!number) return;
-    past_own(told->cluster, to);
-    uint32_t *known = (*to)->tick + first_thread(told, told->rank, ENGINE) + lane_of_barrier(told, barrier);
-    if (*known < number) *known = number;
+    if (number) emu_race_release_tick(told, lane_of_barrier(told, barrier), number, to);
 }
 
-void emu_race_acquire(emu_warp *warp, uint32_t lanes, emu_past *from)
+/* ---- notes */
+
+emu_note emu_note_of_copy(const emu_instruction *in, uint32_t number, const emu_block *told, const unsigned char *barrier,
+                          emu_access access)
 {
-    emu_cluster *cluster = warp->block->cluster;
-    const emu_past *before = NULL; /* likewise */
-    emu_past *after = NULL;
-    if (!cluster->pasts || !from) return;
-    for (int lane = 0; lane < EMU_LANES; ++lane) {
-        if (!(lanes >> lane & 1)) continue;
-        if (after && warp->past[lane] == before) {
-            after->holders++;
-            past_drop(cluster, warp->past[lane]);
-            warp->past[lane] = after;
-            continue;
-        }
-        before = warp->past[lane];
-        emu_race_add(cluster, &warp->past[lane], from);
-        after = warp->past[lane];
+    return (emu_note){.in = in,
+                      .lanes = 1u << lane_of_barrier(told, barrier),
+                      .tick = number,
+                      .cluster = told->cluster->number,
+                      .warp = EMU_ENGINE,
+                      .rank = (uint16_t)told->rank,
+                      .access = (uint16_t)access};
+}
+
+bool emu_note_agrees(const emu_note *n, const emu_block *block, emu_access access)
+{
+    unsigned one = n->access & EMU_SCOPE, other = access & EMU_SCOPE, least = one < other ? one : other;
+    if ((n->access & EMU_DOES) == EMU_READS && (access & EMU_DOES) == EMU_READS) return true;
+    if (!least || n->cluster != block->cluster->number) return least == EMU_GPU;
+    return n->rank == block->rank || least >= EMU_CLUSTER;
+}
+
+bool emu_note_known(const emu_warp *warp, int lane, const emu_note *n)
+{
+    const emu_past *past = warp->past[lane];
+    uint32_t own = warp->block->cluster->number, others = n->lanes;
+    bool apart = n->access & EMU_ASYNC && n->tick == EMU_UNDER_WAY; /* even from the lane that started it */
+    if (n->warp == warp->index && n->rank == warp->block->rank && n->cluster == own && !apart) {
+        others &= ~(1u << lane);
+        if ((n->access & EMU_DOES) == EMU_READS && n->tick <= warp->exchanged[lane].tick)
+            others &= ~warp->exchanged[lane].lanes;
     }
-}
-
-void emu_race_meet(emu_warp *warp, uint32_t lanes)
-{
-    emu_past *all = NULL;
-    if (!warp->block->cluster->pasts) return;
-    emu_race_release(warp, lanes, &all);
-    emu_race_acquire(warp, lanes, all);
-    past_drop(warp->block->cluster, all);
-}
-
-void emu_race_move(emu_cluster *cluster, emu_past **into, emu_past **from)
-{
-    if (!cluster->pasts) return;
-    emu_race_add(cluster, into, *from);
-    emu_race_forget(cluster, from);
-}
-
-void emu_race_forget(emu_cluster *cluster, emu_past **past)
-{
-    past_drop(cluster, *past);
-    *past = NULL;
-}
-
-void emu_race_hear_end(emu_warp *warp, uint32_t lanes)
-{
-    emu_cluster *cluster = warp->block->cluster;
-    emu_past *end = NULL;
-    if (!cluster->pasts) return;
-    past_own(cluster, &end);
-    end->tick[cluster->pasts->threads - 1] = 1;
-    emu_race_acquire(warp, lanes, end);
-    past_drop(cluster, end);
-}
-
-bool emu_race_heard_end(const emu_warp *warp, int lane)
-{
-    const emu_past *past = warp->past[lane];
-    return past && past->tick[warp->block->cluster->pasts->threads - 1];
-}
-
-emu_told *emu_race_told(const emu_block *owner, const unsigned char *barrier)
-{
-    return owner->races ? &owner->races->told[(size_t)(barrier - owner->shared) / 8] : NULL;
-}
-
-/* ---- who has accessed what */
-
-/* The 16 bytes, one after the other, that an access touches. */
-typedef struct walk {
-    struct emu_races *races;
-    size_t at, end;
-    chunk *book;
-    uint16_t bytes; /* of these 16 */
-} walk;
-
-static walk walk_of(const emu_block *owner, const unsigned char *at, size_t bytes)
-{
-    size_t begin = (size_t)(at - owner->shared);
-    return (walk){.races = owner->races, .at = begin, .end = begin + bytes};
-}
-
-static bool walk_on(walk *w)
-{
-    if (w->at >= w->end) return false;
-    size_t first = w->at % CHUNK, last = w->at - first + CHUNK <= w->end ? CHUNK : w->end % CHUNK;
-    w->book = &w->races->chunk[w->at / CHUNK];
-    w->bytes = (uint16_t)((1u << last) - (1u << first));
-    w->at += CHUNK - first;
+    if (!others || !past) return !others;
+    const uint32_t *known = n->cluster == own ? past->tick : emu_world_ticks(past->far, n->cluster), *reads = NULL;
+    if (past->reads && ((n->access & EMU_DOES) == EMU_READS || n->warp == EMU_ENGINE)) /* what has landed has done so for all */
+        reads = emu_world_ticks(past->reads, n->cluster);
+    size_t first = emu_past_first(warp->block, n->rank, n->warp);
+    for (; others; others &= others - 1) {
+        size_t thread = first + (size_t)__builtin_ctz(others);
+        if ((!known || known[thread] < n->tick) && (!reads || reads[thread] < n->tick)) return false;
+    }
     return true;
 }
 
-static bool lane_knows(const emu_warp *warp, int lane, const note *n)
+bool emu_note_fenced(const emu_warp *warp, int lane, const emu_note *n)
 {
     const emu_past *past = warp->past[lane];
-    bool same_warp = n->warp == warp->index && n->rank == warp->block->rank;
-    uint32_t others = same_warp ? n->lanes & ~(1u << lane) : n->lanes;
-    const uint32_t *tick = past ? past->tick + first_thread(warp->block, n->rank, n->warp) : NULL;
-    for (; others; others &= others - 1)
-        if (!tick || tick[__builtin_ctz(others)] < n->tick) return false;
+    const uint32_t *fenced = past ? emu_world_ticks(past->fenced, n->cluster) : NULL;
+    if (!fenced) return false;
+    fenced += emu_past_first(warp->block, n->rank, n->warp);
+    for (uint32_t lanes = n->lanes; lanes; lanes &= lanes - 1)
+        if (fenced[__builtin_ctz(lanes)] < n->tick) return false;
     return true;
-}
-
-static bool any_lane_knows(const emu_warp *warp, const note *n)
-{
-    for (int lane = 0; lane < EMU_LANES; ++lane)
-        if ((!lane || warp->past[lane] != warp->past[lane - 1] || n->warp == warp->index) && lane_knows(warp, lane, n))
-            return true;
-    return false;
-}
-
-_Noreturn static void tell_race(emu_warp *warp, const emu_instruction *in, int lane, const emu_block *owner, size_t chunk_index,
-                                const note *n, emu_access access)
-{
-    static const char *const done[] = {"read", "written", "added to"}, *const doing[] = {"reads", "writes", "adds to"};
-    char who[64] = "the copy engine";
-    if (n->warp != ENGINE)
-        snprintf(who, sizeof who, "lanes 0x%x of warp %u of block %u", n->lanes, (unsigned)n->warp, (unsigned)n->rank);
-    emu_fail(warp, in, lane == EMU_ANY_LANE ? -1 : lane,
-             "a race: it %s 0x%zx of block %u of the cluster, which was %s at line %d (%s) by %s, and nothing orders the two",
-             doing[access], EMU_SHARED_FIRST + chunk_index * CHUNK, (unsigned)owner->rank, done[n->access], n->in->line,
-             n->in->opcode, who);
-}
-
-void emu_race_check(emu_warp *warp, const emu_instruction *in, int lane, const emu_block *owner, const unsigned char *at,
-                    size_t bytes, emu_access access)
-{
-    if (!owner->races) return;
-    for (walk w = walk_of(owner, at, bytes); walk_on(&w);)
-        for (uint16_t i = 0; i < w.book->count; ++i) {
-            const note *n = &w.book->notes[i];
-            bool agree = access != EMU_WRITES && n->access == access; /* reads, or sums */
-            if (!(n->bytes & w.bytes) || agree) continue;
-            if (lane == EMU_ANY_LANE ? !any_lane_knows(warp, n) : !lane_knows(warp, lane, n))
-                tell_race(warp, in, lane, owner, (size_t)(w.book - owner->races->chunk), n, access);
-        }
 }
 
 /* Behind a write nobody need ask for what came before: he would have to know of the write, and who wrote knew of that. Behind a thread's
  * read the same holds for its earlier ones; but what is under way ends by its own instruction. Whether nothing is left of it. */
-static bool cover(note *before, const note *by)
+static bool cover(emu_note *before, const emu_note *by)
 {
     bool same = before->access == by->access && before->warp == by->warp && before->rank == by->rank &&
-                (before->tick != UNDER_WAY || before->in == by->in);
-    if (by->access == EMU_WRITES || (same && !(before->lanes & ~by->lanes)))
+                before->cluster == by->cluster && (before->tick != EMU_UNDER_WAY || before->in == by->in);
+    if ((by->access & EMU_DOES) == EMU_WRITES || (same && !(before->lanes & ~by->lanes)))
         before->bytes &= (uint16_t)~by->bytes;
     else if (same && !(before->bytes & ~by->bytes))
         before->lanes &= ~by->lanes;
     return !before->bytes || !before->lanes;
 }
 
-static void add_note(chunk *book, note n)
+bool emu_chunk_settle(emu_chunk *chunk, const emu_note *n)
 {
     uint16_t kept = 0;
-    for (uint16_t i = 0; i < book->count; ++i)
-        if (!cover(&book->notes[i], &n)) book->notes[kept++] = book->notes[i];
-    book->count = kept;
+    for (uint16_t i = 0; i < chunk->count; ++i)
+        if (!cover(&chunk->notes[i], n)) chunk->notes[kept++] = chunk->notes[i];
+    chunk->count = kept;
     for (uint16_t i = 0; i < kept; ++i) {
-        note *other = &book->notes[i];
-        if (other->in != n.in || other->tick != n.tick || other->warp != n.warp || other->rank != n.rank ||
-            other->access != n.access)
+        emu_note *other = &chunk->notes[i];
+        if (other->in != n->in || other->tick != n->tick || other->warp != n->warp || other->rank != n->rank ||
+            other->cluster != n->cluster || other->access != n->access)
             continue;
-        if (other->bytes == n.bytes) {
-            other->lanes |= n.lanes;
-            return;
+        if (other->bytes == n->bytes) {
+            other->lanes |= n->lanes;
+            return true;
         }
-        if (other->lanes == n.lanes) {
-            other->bytes |= n.bytes;
-            return;
+        if (other->lanes == n->lanes) {
+            other->bytes |= n->bytes;
+            return true;
         }
     }
-    if (kept == MOST_NOTES) { /* the oldest is not looked for any more */
+    return false;
+}
+
+void emu_note_tell(const emu_note *n, const emu_grid *grid, char *text, size_t size)
+{
+    static const char *const done[] = {"read", "written", "added to"};
+    char who[96];
+    uint32_t block = n->cluster % (grid->grid[0] / grid->cluster) * grid->cluster + n->rank; /* along x */
+    if (n->warp == EMU_ENGINE)
+        snprintf(who, sizeof who, "the copy engine for block %u", block);
+    else
+        snprintf(who, sizeof who, "lanes 0x%x of warp %u of block %u", n->lanes, (unsigned)n->warp, block);
+    snprintf(text, size, "%s at line %d (%s) by %s", done[n->access & EMU_DOES], n->in->line, n->in->opcode, who);
+}
+
+/* ---- who has accessed what */
+
+static bool any_lane_knows(const emu_warp *warp, const emu_note *n)
+{
+    for (int lane = 0; lane < EMU_LANES; ++lane)
+        if ((!lane || warp->past[lane] != warp->past[lane - 1] || n->warp == warp->index) && emu_note_known(warp, lane, n))
+            return true;
+    return false;
+}
+
+_Noreturn static void tell_race(emu_warp *warp, const emu_instruction *in, int lane, const emu_block *owner, uint64_t chunk,
+                                const emu_note *n, emu_access access)
+{
+    static const char *const doing[] = {"reads", "writes", "adds to"};
+    char before[256];
+    emu_note_tell(n, warp->block->grid, before, sizeof before);
+    emu_fail(warp, in, lane == EMU_ANY_LANE ? -1 : lane,
+             "a race: it %s 0x%llx of block %u of the cluster, which was %s, and nothing orders the two",
+             doing[access & EMU_DOES], (unsigned long long)(EMU_SHARED_FIRST + chunk * EMU_CHUNK), (unsigned)owner->rank,
+             before);
+}
+
+static emu_walk walk_of(const emu_block *owner, const unsigned char *at, size_t bytes)
+{
+    uint64_t begin = (uint64_t)(at - owner->shared);
+    return (emu_walk){.at = begin, .end = begin + bytes};
+}
+
+void emu_race_check(emu_warp *warp, const emu_instruction *in, int lane, const emu_block *owner, const unsigned char *at,
+                    size_t bytes, emu_access access)
+{
+    if (!owner->races) return;
+    for (emu_walk w = walk_of(owner, at, bytes); emu_walk_on(&w);) {
+        const emu_chunk *book = &owner->races->chunk[w.chunk];
+        for (uint16_t i = 0; i < book->count; ++i) {
+            const emu_note *n = &book->notes[i];
+            if (!(n->bytes & w.bytes) || emu_note_agrees(n, warp->block, access)) continue;
+            if (lane == EMU_ANY_LANE ? !any_lane_knows(warp, n) : !emu_note_known(warp, lane, n))
+                tell_race(warp, in, lane, owner, w.chunk, n, access);
+        }
+    }
+}
+
+static void add_note(emu_chunk *book, emu_note n)
+{
+    if (emu_chunk_settle(book, &n)) return;
+    if (book->count == MOST_NOTES) { /* the oldest is not looked for any more */
         memmove(book->notes, book->notes + 1, (size_t)--book->count * sizeof *book->notes);
-    } else if (kept == book->room) {
+    } else if (book->count == book->room) {
         book->room = (uint16_t)(book->room ? 2 * book->room : 4);
         book->notes = realloc(book->notes, book->room * sizeof *book->notes);
         if (!book->notes) abort();
@@ -341,37 +206,24 @@ static void add_note(chunk *book, note n)
     book->notes[book->count++] = n;
 }
 
-static void note_all(const emu_block *owner, const unsigned char *at, size_t bytes, note n)
+static void note_all(const emu_block *owner, const unsigned char *at, size_t bytes, emu_note n)
 {
-    for (walk w = walk_of(owner, at, bytes); walk_on(&w);) {
+    for (emu_walk w = walk_of(owner, at, bytes); emu_walk_on(&w);) {
         n.bytes = w.bytes;
-        add_note(w.book, n);
+        add_note(&owner->races->chunk[w.chunk], n);
     }
-}
-
-static void note_at(emu_warp *warp, const emu_instruction *in, uint32_t lanes, const emu_block *owner, const unsigned char *at,
-                    size_t bytes, emu_access access, uint32_t tick)
-{
-    if (!owner->races) return;
-    note n = {.in = in,
-              .lanes = lanes,
-              .tick = tick,
-              .warp = (uint16_t)warp->index,
-              .rank = (uint16_t)warp->block->rank,
-              .access = (uint16_t)access};
-    note_all(owner, at, bytes, n);
 }
 
 void emu_race_note(emu_warp *warp, const emu_instruction *in, uint32_t lanes, const emu_block *owner, const unsigned char *at,
                    size_t bytes, emu_access access)
 {
-    note_at(warp, in, lanes, owner, at, bytes, access, warp->tick);
+    if (owner->races) note_all(owner, at, bytes, emu_note_of(warp, in, lanes, warp->tick, access));
 }
 
 void emu_race_begin(emu_warp *warp, const emu_instruction *in, uint32_t lanes, const emu_block *owner, const unsigned char *at,
                     size_t bytes, emu_access access)
 {
-    note_at(warp, in, lanes, owner, at, bytes, access, UNDER_WAY);
+    if (owner->races) note_all(owner, at, bytes, emu_note_of(warp, in, lanes, EMU_UNDER_WAY, access));
 }
 
 uint32_t emu_race_number_copy(const emu_block *owner) { return owner->races ? ++owner->races->copies : 0; }
@@ -379,52 +231,63 @@ uint32_t emu_race_number_copy(const emu_block *owner) { return owner->races ? ++
 void emu_race_note_copy(const emu_instruction *in, uint32_t number, const emu_block *told, const unsigned char *barrier,
                         const emu_block *owner, const unsigned char *at, size_t bytes, emu_access access)
 {
-    if (!number) return;
-    note n = {.in = in,
-              .lanes = 1u << lane_of_barrier(told, barrier),
-              .tick = number,
-              .warp = ENGINE,
-              .rank = (uint16_t)told->rank,
-              .access = (uint16_t)access};
-    note_all(owner, at, bytes, n);
+    if (number) note_all(owner, at, bytes, emu_note_of_copy(in, number, told, barrier, access));
 }
 
 /* ---- books */
 
 void emu_races_open(emu_cluster *cluster)
 {
-    cluster->pasts = calloc(1, sizeof *cluster->pasts);
-    if (!cluster->pasts) abort();
-    cluster->pasts->threads = first_thread(&cluster->block[0], cluster->blocks, ENGINE) + 1;
+    emu_pasts_join(cluster);
     for (uint32_t b = 0; b < cluster->blocks; ++b) {
         emu_block *block = &cluster->block[b];
         size_t bytes = cluster->grid->shared_bytes;
         struct emu_races *races = calloc(1, sizeof *races);
         if (!races) abort();
-        races->chunks = bytes / CHUNK + 1;
+        races->chunks = bytes / EMU_CHUNK + 1;
+        races->barriers = bytes / 8 + 1;
         races->chunk = calloc(races->chunks, sizeof *races->chunk);
-        races->told = calloc(bytes / 8 + 1, sizeof *races->told);
+        races->told = calloc(races->barriers, sizeof *races->told);
         if (!races->chunk || !races->told) abort();
         block->races = races;
         for (int w = 0; w < block->warps; ++w) block->warp[w].tick = 1;
     }
 }
 
+/* What its threads knew, others of the launch may use again. */
+static void forget_block(emu_block *block)
+{
+    emu_cluster *cluster = block->cluster;
+    struct emu_races *races = block->races;
+    for (int w = 0; w < block->warps; ++w) {
+        for (int lane = 0; lane < EMU_LANES; ++lane) emu_race_forget(cluster, &block->warp[w].past[lane]);
+        emu_fences_free(&block->warp[w]);
+    }
+    for (int i = 0; i < 16; ++i) {
+        emu_race_forget(cluster, &block->barrier[i].coming);
+        emu_race_forget(cluster, &block->barrier[i].ended);
+    }
+    for (size_t i = 0; i < races->barriers; ++i) {
+        emu_race_forget(cluster, &races->told[i].coming);
+        emu_race_forget(cluster, &races->told[i].ended);
+        emu_race_forget(cluster, &races->told[i].far_coming);
+        emu_race_forget(cluster, &races->told[i].far_ended);
+    }
+}
+
 void emu_races_close(emu_cluster *cluster)
 {
     if (!cluster->pasts) return;
-    for (emu_past *past = cluster->pasts->made; past;) {
-        emu_past *before = past->made_before;
-        free(past);
-        past = before;
-    }
+    emu_race_forget(cluster, &cluster->coming);
+    emu_race_forget(cluster, &cluster->ended);
     for (uint32_t b = 0; b < cluster->blocks; ++b) {
         struct emu_races *races = cluster->block[b].races;
+        forget_block(&cluster->block[b]);
         for (size_t i = 0; i < races->chunks; ++i) free(races->chunk[i].notes);
         free(races->chunk);
         free(races->told);
         free(races);
     }
-    free(cluster->pasts);
+    emu_flags_free(cluster->flags);
     cluster->pasts = NULL;
 }

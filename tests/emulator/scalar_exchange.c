@@ -5,6 +5,7 @@
  * is an error to run it without being a member, or to name others than a member does. slot[0] is the result's, slot[1] the
  * predicate's that some have (EMU_NONE: not wanted), slot[2] the source's, slot[3] the members'; number[0] says which
  * operation, number[1] whether the source is negated. */
+#include "races.h"
 #include "scalar.h"
 
 /* What a lane gets from one that does not take part: of no meaning on hardware, and a NaN that is easy to see here. */
@@ -21,7 +22,9 @@ static bool all_are_here(emu_warp *warp, const emu_instruction *in, uint32_t mas
         if (!(members[l] >> l & 1)) emu_fail(warp, in, l, "the lane is not among its own members, 0x%08x", members[l]);
         wanted |= members[l] & warp->alive;
     }
-    return !(wanted & ~mask);
+    if (wanted & ~mask) return false;
+    emu_race_exchange(warp, mask);
+    return true;
 }
 /* The lanes that do it together with the first of `left`. */
 static uint32_t group_of(emu_warp *warp, const emu_instruction *in, uint32_t mask, uint32_t left)

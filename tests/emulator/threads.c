@@ -79,7 +79,10 @@ static emu_outcome run_cluster_arrive(emu_warp *warp, const emu_instruction *in,
     warp->cluster_arrived = true;
     warp->cluster_phase = warp->block->cluster->phase;
     warp->block->cluster->arrived++;
-    if (!emu_has_part(in, "relaxed")) emu_race_release(warp, warp->alive, &warp->block->cluster->coming);
+    if (emu_has_part(in, "relaxed"))
+        emu_flag_release_fenced(warp, warp->alive, EMU_CLUSTER, &warp->block->cluster->coming);
+    else
+        emu_race_release(warp, warp->alive, &warp->block->cluster->coming);
     complete_cluster(warp->block->cluster);
     return EMU_STEP;
 }
@@ -108,10 +111,14 @@ static emu_outcome run_nothing(emu_warp *warp, const emu_instruction *in, uint32
     return EMU_STEP;
 }
 
+/* A proxy fence is of shared memory, of global memory or of both. */
 static emu_outcome run_fence(emu_warp *warp, const emu_instruction *in, uint32_t mask)
 {
-    (void)mask;
-    if ((emu_has_part(in, "proxy") && emu_has_part(in, "async")) || emu_has_part(in, "mbarrier_init")) emu_saw_fence(warp);
+    bool of_proxy = emu_has_part(in, "proxy") && emu_has_part(in, "async"), of_global = emu_has_part(in, "global");
+    bool of_shared = emu_has_part(in, "shared::cta") || emu_has_part(in, "shared::cluster");
+    if ((of_proxy && !of_global) || emu_has_part(in, "mbarrier_init")) emu_saw_fence(warp);
+    if (of_proxy && !of_shared) emu_race_fence_proxy(warp, mask);
+    if (in->number[0]) emu_flag_fence(warp, mask, (emu_access)in->number[0]);
     return EMU_STEP;
 }
 
@@ -160,7 +167,7 @@ static bool take_barrier(emu_instruction *in)
 bool emu_threads_take(const emu_function *function, emu_instruction *in)
 {
     (void)function;
-    static const char *const nothing[] = {"membar", "griddepcontrol", "setmaxnreg", "prefetch", "prefetchu", "pragma"};
+    static const char *const nothing[] = {"griddepcontrol", "setmaxnreg", "prefetch", "prefetchu", "pragma"};
     const char *name = in->part[0];
     if (!strcmp(name, "bar")) return take_barrier(in);
     if (!strcmp(name, "barrier") && in->parts > 2 && !strcmp(in->part[1], "cluster")) {
@@ -168,7 +175,11 @@ bool emu_threads_take(const emu_function *function, emu_instruction *in)
         return true;
     }
     if (!strcmp(name, "griddepcontrol") && emu_has_part(in, "wait")) return in->run = run_wait_for_grid, true;
-    if (!strcmp(name, "fence")) return in->run = run_fence, true;
+    if (!strcmp(name, "fence") || !strcmp(name, "membar")) {
+        bool orders = name[0] == 'm' || emu_has_part(in, "acq_rel") || emu_has_part(in, "sc");
+        in->number[0] = orders && !emu_has_part(in, "proxy") ? (int)emu_scope_of(in, EMU_GPU) : 0;
+        return in->run = run_fence, true;
+    }
     if (!strcmp(name, "nanosleep")) return in->run = run_sleep, true;
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; ++i)
         if (!strcmp(name, nothing[i])) return in->run = run_nothing, true;
