@@ -1,5 +1,5 @@
 /* bench.h - the benchmark behind `lacuna bench`: what it is asked (bench_options), what it answers (bench_row), and the
- * files that rows become. It sees nothing of the library but lacuna.h. cli/bench.c calls it; docs/benchmark.md explains it. */
+ * files that rows become. It sees nothing of the library but lacuna.h. The command line calls it; docs/benchmark.md explains it. */
 #ifndef LACUNA_BENCH_H
 #define LACUNA_BENCH_H
 
@@ -73,10 +73,21 @@ void bench_csv_write_row(FILE *to, const bench_row *row, int extended);
  * there are too many. */
 #define BENCH_CSV_MOST_FIELDS 128
 int bench_csv_split(char *line, char **fields);
+typedef struct bench_csv_line {
+    int number; /* of the line in its file, 0 before the first */
+    char *fields[BENCH_CSV_MOST_FIELDS];
+    char text[1 << 16];
+} bench_csv_line;
+
+/* The fields of the next line that is neither empty nor a comment: how many; 0 at the end, -1 with `why` when there is no making
+ * sense of it. A file without lines, a device that never ends for one, is not read on and on. */
+int bench_csv_next(FILE *from, const char *path, bench_csv_line *line, char *why, size_t why_size);
 /* The number after "key=" in a device_info such as "cores=2; peak_gflops=170.2"; NaN when it is not there. */
 double bench_info_number(const char *device_info, const char *key);
 /* The text after "key=", up to its semicolon; "" when it is not there. */
 void bench_info_text(const char *device_info, const char *key, char *buffer, size_t size);
+/* 1 when both tell of the same kind of machine: model, cores and vector unit. Its software, its clock and its load may differ. */
+int bench_info_is_same_machine(const char *device_info, const char *other);
 
 /* ---------------------------------------------------------------- run.c */
 
@@ -146,8 +157,8 @@ typedef struct bench_accuracy {
 bench_status bench_accuracy_read(bench_accuracy *accuracy, const char *path, char *why, size_t why_size);
 void bench_accuracy_free(bench_accuracy *accuracy);
 
-/* One self-contained HTML page; with `accuracy` (or NULL) also what each pattern costs. */
-bench_status bench_report_write(const bench_rows *rows, const bench_accuracy *accuracy, const char *path, char *why,
-                                size_t why_size);
+/* One self-contained HTML page of these rows, of which there is one at least; with `accuracy` (or NULL) also what each pattern
+ * costs. FAILURE: there was no memory. Whether it could be written is the stream's to tell. */
+bench_status bench_report_write(const bench_rows *rows, const bench_accuracy *accuracy, FILE *to);
 
 #endif

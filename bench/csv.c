@@ -220,6 +220,22 @@ bench_status bench_rows_add(bench_rows *rows, const bench_row *row)
     return BENCH_OK;
 }
 
+int bench_csv_next(FILE *from, const char *path, bench_csv_line *line, char *why, size_t why_size)
+{
+    int count = 0;
+    while (!count && fgets(line->text, sizeof line->text, from)) {
+        size_t length = strlen(line->text);
+        line->number++;
+        if (!length || (line->text[length - 1] != '\n' && !feof(from))) {
+            snprintf(why, why_size, "%s:%d: a line that is too long, or no text", path, line->number);
+            return -1;
+        }
+        if (!strchr("#\n\r", line->text[0])) count = bench_csv_split(line->text, line->fields);
+    }
+    if (count < 0) snprintf(why, why_size, "%s:%d: an open quote, or too many fields", path, line->number);
+    return count;
+}
+
 bench_status bench_rows_read(bench_rows *rows, const char *path, char *why, size_t why_size)
 {
     FILE *from = fopen(path, "r");
@@ -229,20 +245,18 @@ bench_status bench_rows_read(bench_rows *rows, const char *path, char *why, size
     }
     csv_file file = {.path = path};
     bench_status status = BENCH_OK;
-    char *line = NULL;
-    size_t size = 0;
-    while (!status && getline(&line, &size, from) > 0) {
-        file.line++;
-        if (line[0] == '#' || line[0] == '\n' || line[0] == '\r') continue;
-        char *fields[BENCH_CSV_MOST_FIELDS];
+    bench_csv_line line;
+    line.number = 0;
+    int count;
+    while (!status && (count = bench_csv_next(from, path, &line, why, why_size))) {
+        file.line = line.number;
         bench_row row;
-        int count = bench_csv_split(line, fields);
         if (count < 0) {
-            snprintf(why, why_size, "%s:%d: an open quote, or too many fields", path, file.line);
             status = BENCH_USAGE;
         } else if (!file.has_header) {
-            status = read_header(&file, fields, count, why, why_size);
-        } else if (!(status = read_row(&file, fields, count, &row, why, why_size)) && (status = bench_rows_add(rows, &row))) {
+            status = read_header(&file, line.fields, count, why, why_size);
+        } else if (!(status = read_row(&file, line.fields, count, &row, why, why_size)) &&
+                   (status = bench_rows_add(rows, &row))) {
             snprintf(why, why_size, "out of memory");
         }
     }
@@ -254,7 +268,6 @@ bench_status bench_rows_read(bench_rows *rows, const char *path, char *why, size
         snprintf(why, why_size, "%s: it is empty", path);
         status = BENCH_USAGE;
     }
-    free(line);
     fclose(from);
     return status;
 }
@@ -288,4 +301,18 @@ void bench_info_text(const char *device_info, const char *key, char *buffer, siz
 {
     const char *at = find_key(device_info, key);
     snprintf(buffer, size, "%.*s", at ? (int)strcspn(at, ";") : 0, at ? at : "");
+}
+
+int bench_info_is_same_machine(const char *device_info, const char *other)
+{
+    /* A slice of a GPU, or a smaller virtual machine, has the model of the whole; another vector unit has other kernels. */
+    static const char *const keys[] = {"model", "cores", "vector"};
+    int same = 1;
+    for (size_t i = 0; same && i < sizeof keys / sizeof *keys; i++) {
+        char a[128], b[128];
+        bench_info_text(device_info, keys[i], a, sizeof a);
+        bench_info_text(other, keys[i], b, sizeof b);
+        same = !strcmp(a, b);
+    }
+    return same;
 }

@@ -2,14 +2,11 @@
  * command line calls it; charts.c, maps.c and pareto.c draw, report_table.c lists. */
 #include "report.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "replace.h"
 #include "svg.h"
 
 /* ---- what rows are called */
@@ -223,27 +220,12 @@ static void write_page(const report *r)
     fputs("</script>\n</body>\n</html>\n", r->to);
 }
 
-bench_status bench_report_write(const bench_rows *rows, const bench_accuracy *accuracy, const char *path, char *why,
-                                size_t why_size)
+bench_status bench_report_write(const bench_rows *rows, const bench_accuracy *accuracy, FILE *to)
 {
-    if (!rows->count) {
-        snprintf(why, why_size, "%s: there are no results to report", path);
-        return BENCH_USAGE;
-    }
-    report r = {.rows = rows, .accuracy = accuracy, .cells = malloc(rows->count * sizeof *r.cells)};
-    if (!r.cells) {
-        snprintf(why, why_size, "out of memory");
-        return BENCH_FAILURE;
-    }
+    report r = {.rows = rows, .accuracy = accuracy, .to = to, .cells = malloc(rows->count * sizeof *r.cells)};
+    if (!r.cells) return BENCH_FAILURE;
     find_cells(&r);
-    bench_replacement page;
-    int failed = bench_replace_open(&page, path);
-    if (!failed) {
-        r.to = page.to;
-        write_page(&r);
-        failed = bench_replace_close(&page, 1);
-    }
-    if (failed) snprintf(why, why_size, "%s: %s", path, strerror(errno));
+    write_page(&r);
     free(r.cells);
-    return failed ? BENCH_FAILURE : BENCH_OK;
+    return BENCH_OK;
 }

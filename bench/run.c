@@ -215,7 +215,7 @@ static bench_status run_problem(bench_session *session, const bench_layer *l, be
     return result;
 }
 
-/* A row of this precision stands in an earlier run's results. */
+/* A row of this precision, of this kind of machine, stands in an earlier run's results. */
 static int has_row(const bench_session *session, const bench_problem *problem, int64_t m, lac_precision precision)
 {
     static const char *const precisions[] = {"default", "strict", "fast", "tf32"};
@@ -226,7 +226,9 @@ static int has_row(const bench_session *session, const bench_problem *problem, i
         if (row->threads == session->threads && !strcmp(row->device, session->info.name) &&
             !strcmp(row->cache, session->options->warm ? "warm" : "cold") && row->m == m && row->n == problem->n &&
             row->k == problem->k && !strcmp(row->pattern, problem->pattern_text) && !strcmp(row->dtype, dtype) &&
-            !strcmp(row->layout, layout) && strncmp(row->kernel, "peer:", 5) && !strcmp(row->precision, precisions[precision]))
+            !strcmp(row->layout, layout) && strncmp(row->kernel, "peer:", 5) &&
+            !strcmp(row->precision, precisions[precision]) &&
+            bench_info_is_same_machine(row->device_info, session->device_info)) /* cuda:0 is another GPU elsewhere */
             return 1;
     }
     return 0;

@@ -117,19 +117,18 @@ bench_status bench_shapes_read(bench_shapes *shapes, const char *path, char *why
     }
     shape_file file = {.path = path};
     bench_status status = BENCH_OK;
-    char *line = NULL;
-    size_t size = 0, before = shapes->count;
-    while (!status && getline(&line, &size, from) > 0) {
-        file.line++;
-        if (line[0] == '#' || line[0] == '\n' || line[0] == '\r') continue;
-        char *fields[BENCH_CSV_MOST_FIELDS];
-        int count = bench_csv_split(line, fields);
+    bench_csv_line line;
+    line.number = 0;
+    const size_t before = shapes->count;
+    int count;
+    while (!status && (count = bench_csv_next(from, path, &line, why, why_size))) {
+        file.line = line.number;
         bench_shape shape;
         if (count < 0)
-            status = refuse(why, why_size, "%s:%d: an open quote, or too many fields", path, file.line);
+            status = BENCH_USAGE;
         else if (!file.has_header)
-            status = read_header(&file, fields, count, why, why_size);
-        else if (!(status = read_fields(&file, fields, count, &shape, why, why_size)))
+            status = read_header(&file, line.fields, count, why, why_size);
+        else if (!(status = read_fields(&file, line.fields, count, &shape, why, why_size)))
             status = add_shape(shapes, &shape, why, why_size);
     }
     if (!status && ferror(from)) {
@@ -137,7 +136,6 @@ bench_status bench_shapes_read(bench_shapes *shapes, const char *path, char *why
         status = BENCH_FAILURE;
     }
     if (!status && shapes->count == before) status = refuse(why, why_size, "%s: no shapes in it", path);
-    free(line);
     fclose(from);
     return status;
 }

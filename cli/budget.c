@@ -138,12 +138,12 @@ json_t *budget_json(const pruner *p)
 int budget_write(const pruner *p)
 {
     if (!p->settings->table) return CLI_EXIT_OK;
-    bench_replacement table;
+    cli_replacement table;
     json_t *document = budget_json(p);
-    int failed = !document || bench_replace_open(&table, p->settings->table);
+    int failed = !document || cli_replace_open(&table, p->settings->table);
     if (!failed) {
         int dumped = json_dumpf(document, table.to, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) == 0;
-        failed = bench_replace_close(&table, dumped) || !dumped;
+        failed = cli_replace_close(&table, dumped) || !dumped;
     }
     if (failed) cli_error(p->settings->table, NULL, "cannot write the table: %s", document ? strerror(errno) : "out of memory");
     json_decref(document);

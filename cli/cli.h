@@ -2,7 +2,7 @@
  *
  * A subcommand is one cli_command: a table of operands and options, and a function. The table alone makes the parser,
  * `--help`, the man page and the completion of three shells, so none of them can say what another does not.
- * Every subcommand lives in its own file; main.c lists them. */
+ * Every subcommand lives in its own file; main.c lists them. Options that several have are in shared.h. */
 #ifndef LACUNA_CLI_H
 #define LACUNA_CLI_H
 
@@ -30,7 +30,7 @@ typedef enum cli_type {
     CLI_TYPE_NUMBER,  /* double, finite               */
     CLI_TYPE_CHOICE,  /* int: the value of a choice   */
     CLI_TYPE_DTYPE,   /* lac_dtype, one of the choices */
-    CLI_TYPE_PATTERN  /* cli_pattern                  */
+    CLI_TYPE_PATTERN  /* cli_pattern; of several, lac_pattern */
 } cli_type;
 
 /* What a shell may offer in its place. */
@@ -45,6 +45,11 @@ typedef struct cli_list {
     const char **items; /* [count] */
     size_t count;
 } cli_list;
+
+typedef struct cli_values {
+    void *items; /* [count] of int64_t, double, int, lac_dtype or lac_pattern */
+    size_t count;
+} cli_values;
 
 typedef struct cli_pattern {
     const char *text; /* NULL: not given */
@@ -62,6 +67,7 @@ typedef struct cli_option {
     int64_t minimum, maximum;
     cli_hint hint;
     int needed;
+    int several; /* may be repeated, and its text be several with commas: the field is a cli_values of what the type reads */
 } cli_option;
 
 typedef struct cli_operand {
@@ -89,34 +95,9 @@ typedef struct cli_command {
     {                                                                                                                          \
         .name = NULL                                                                                                           \
     }
-#define CLI_OPTION_JSON(settings)                                                                                              \
-    {                                                                                                                          \
-        .name = "json", .letter = 'j', .type = CLI_TYPE_FLAG, .offset = offsetof(settings, json),                              \
-        .help = "Print one JSON document instead of tables."                                                                   \
-    }
-#define CLI_OPTION_FORCE(settings)                                                                                             \
-    {                                                                                                                          \
-        .name = "force", .letter = 'f', .type = CLI_TYPE_FLAG, .offset = offsetof(settings, force),                            \
-        .help = "Replace OUT when it exists."                                                                                  \
-    }
-#define CLI_OPTION_PROGRESS(settings)                                                                                          \
-    {                                                                                                                          \
-        .name = "progress", .argument = "WHEN", .type = CLI_TYPE_CHOICE, .offset = offsetof(settings, progress),               \
-        .choices = cli_progress_choices,                                                                                       \
-        .help = "Draw a progress bar on standard error: auto (on a terminal, when it takes over two seconds), always, never."  \
-    }
-#define CLI_OPTION_THREADS(settings)                                                                                           \
-    {                                                                                                                          \
-        .name = "threads", .letter = 't', .argument = "COUNT", .type = CLI_TYPE_INTEGER,                                       \
-        .offset = offsetof(settings, threads), .maximum = 4096, .help = "Use so many threads; 0 is every core."                \
-    }
-
 extern const cli_command *const cli_commands[]; /* NULL-terminated, in the order of the help */
 extern const cli_command cli_command_devices, cli_command_info, cli_command_prune, cli_command_verify, cli_command_convert,
     cli_command_multiply, cli_command_bench, cli_command_explain, cli_command_compile, cli_command_demo, cli_command_help;
-
-/* The choices that more than one subcommand offers. */
-extern const cli_choice cli_progress_choices[], cli_encoding_choices[], cli_weight_dtype_choices[], cli_any_dtype_choices[];
 
 /* ---------------------------------------------------------------- options.c, describe.c, manual.c, completion.c */
 

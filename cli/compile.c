@@ -1,27 +1,17 @@
 /* compile.c - `lacuna compile`: fills a cache of compiled GPU kernels ahead of deployment, without a GPU. */
-#include "cli.h"
+#include "shared.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct compile_settings {
-    cli_list archs, patterns, tokens;
+    cli_list archs;
+    cli_values pattern, tokens; /* lac_pattern, int64_t */
     int64_t n, k;
     lac_dtype dtype, y_dtype;
     int x_layout, y_layout, precision, activation, bias, residual, progress, json;
     const char *kernel, *out;
 } compile_settings;
-
-static const cli_choice layout_choices[] = {
-    {"token", LAC_LAYOUT_TOKEN_MAJOR}, {"feature", LAC_LAYOUT_FEATURE_MAJOR}, {NULL, 0}};
-static const cli_choice precision_choices[] = {{"default", LAC_PRECISION_DEFAULT},
-                                               {"strict", LAC_PRECISION_STRICT},
-                                               {"fast", LAC_PRECISION_FAST},
-                                               {"tf32", LAC_PRECISION_TF32},
-                                               {NULL, 0}};
-static const cli_choice activation_choices[] = {{"none", LAC_ACTIVATION_NONE},     {"relu", LAC_ACTIVATION_RELU},
-                                                {"gelu", LAC_ACTIVATION_GELU_ERF}, {"gelu-tanh", LAC_ACTIVATION_GELU_TANH},
-                                                {"silu", LAC_ACTIVATION_SILU},     {NULL, 0}};
 
 static const cli_operand operands[] = {CLI_END};
 static const cli_option options[] = {
@@ -34,13 +24,8 @@ static const cli_option options[] = {
      .help = "Compile for sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a (H100, H200), sm_100a, sm_103a, sm_110a, sm_120 or sm_121. "
              "May be "
              "repeated."},
-    {.name = "pattern",
-     .letter = 'p',
-     .argument = "PATTERN",
-     .type = CLI_TYPE_LIST,
-     .offset = offsetof(compile_settings, patterns),
-     .needed = 1,
-     .help = "The weights' pattern, such as 2:4 or vw32:8:32. May be repeated."},
+    CLI_OPTION_PATTERN(compile_settings, .argument = "PATTERN", .several = 1, .needed = 1,
+                       .help = "The weights' pattern, such as 2:4 or vw32:8:32. May be repeated."),
     {.name = "out",
      .letter = 'o',
      .argument = "DIR",
@@ -51,8 +36,11 @@ static const cli_option options[] = {
     {.name = "tokens",
      .letter = 'm',
      .argument = "COUNT",
-     .type = CLI_TYPE_LIST,
+     .type = CLI_TYPE_INTEGER,
      .offset = offsetof(compile_settings, tokens),
+     .minimum = 1,
+     .maximum = LAC_MAX_DIMENSION,
+     .several = 1,
      .help = "Compile what so many tokens need. May be repeated; 1, 8, 16, 64, 256 and 4096 when it is not given."},
     {.name = "outputs",
      .letter = 'n',
@@ -70,13 +58,8 @@ static const cli_option options[] = {
      .minimum = 1,
      .maximum = LAC_MAX_DIMENSION,
      .help = "Columns of the weights; 4096."},
-    {.name = "dtype",
-     .letter = 'd',
-     .argument = "DTYPE",
-     .type = CLI_TYPE_DTYPE,
-     .offset = offsetof(compile_settings, dtype),
-     .choices = cli_weight_dtype_choices,
-     .help = "Of the weights and activations: f32, f16 or bf16."},
+    CLI_OPTION_DTYPE(compile_settings, .choices = cli_weight_dtype_choices,
+                     .help = "Of the weights and activations: f32, f16 or bf16."),
     {.name = "y-dtype",
      .argument = "DTYPE",
      .type = CLI_TYPE_DTYPE,
@@ -87,25 +70,20 @@ static const cli_option options[] = {
      .argument = "LAYOUT",
      .type = CLI_TYPE_CHOICE,
      .offset = offsetof(compile_settings, x_layout),
-     .choices = layout_choices,
+     .choices = cli_layout_choices,
      .help = "Of the activations: token, X[m][k], or feature, X[k][m]."},
     {.name = "y-layout",
      .argument = "LAYOUT",
      .type = CLI_TYPE_CHOICE,
      .offset = offsetof(compile_settings, y_layout),
-     .choices = layout_choices,
+     .choices = cli_layout_choices,
      .help = "Of the results."},
-    {.name = "precision",
-     .argument = "HOW",
-     .type = CLI_TYPE_CHOICE,
-     .offset = offsetof(compile_settings, precision),
-     .choices = precision_choices,
-     .help = "How f32 is multiplied: default, strict, fast or tf32."},
+    CLI_OPTION_PRECISION(compile_settings, .help = "How f32 is multiplied: default, strict, fast or tf32."),
     {.name = "activation",
      .argument = "NAME",
      .type = CLI_TYPE_CHOICE,
      .offset = offsetof(compile_settings, activation),
-     .choices = activation_choices,
+     .choices = cli_activation_choices,
      .help = "none, relu, gelu, gelu-tanh or silu."},
     {.name = "bias", .type = CLI_TYPE_FLAG, .offset = offsetof(compile_settings, bias), .help = "Plans will add a bias."},
     {.name = "residual",
@@ -160,28 +138,6 @@ static int on_program(void *user, const lac_compile_report *report)
     return cli_interrupted();
 }
 
-/* The lists of the command line as the library takes them. Returns an exit status. */
-static int read_lists(const compile_settings *s, lac_pattern *patterns, int64_t *tokens)
-{
-    for (size_t i = 0; i < s->patterns.count; i++) {
-        lac_status status = lac_pattern_parse(s->patterns.items[i], &patterns[i]);
-        if (status != LAC_STATUS_OK) {
-            cli_error(NULL, NULL, "--pattern '%s': %s", s->patterns.items[i], cli_pattern_trouble(s->patterns.items[i]));
-            return CLI_EXIT_USAGE;
-        }
-    }
-    for (size_t i = 0; i < s->tokens.count; i++) {
-        char *end = NULL;
-        long long value = strtoll(s->tokens.items[i], &end, 10);
-        if (end == s->tokens.items[i] || *end || value < 1 || value > LAC_MAX_DIMENSION) {
-            cli_error(NULL, NULL, "--tokens '%s': must be a whole number from 1 to %d", s->tokens.items[i], LAC_MAX_DIMENSION);
-            return CLI_EXIT_USAGE;
-        }
-        tokens[i] = value;
-    }
-    return CLI_EXIT_OK;
-}
-
 static int finish(compilation *c, lac_status status)
 {
     cli_progress_finish(&c->progress);
@@ -199,7 +155,7 @@ static int finish(compilation *c, lac_status status)
     cli_table_print(c->table);
     printf("\n%lld compiled, %lld there already, in %s", (long long)c->compiled, (long long)c->found,
            cli_format_seconds(c->seconds).text);
-    if (c->spilled) printf("; %lld use more registers than there are and spill", (long long)c->spilled);
+    if (c->spilled) printf("; %lld spill%s registers", (long long)c->spilled, c->spilled == 1 ? "s" : "");
     if (c->serialized) printf("; of %lld the compiler put matrix products one behind the other", (long long)c->serialized);
     puts(".");
     if (c->settings->out) printf("Set LAC_CACHE_DIR to %s where they are to be used.\n", c->settings->out);
@@ -209,45 +165,37 @@ static int finish(compilation *c, lac_status status)
 static int run(const void *given)
 {
     const compile_settings *s = given;
-    lac_pattern *patterns = cli_allocate((s->patterns.count + 1) * sizeof *patterns);
-    int64_t *tokens = cli_allocate((s->tokens.count + 1) * sizeof *tokens);
-    int exit_status = read_lists(s, patterns, tokens);
-    if (exit_status == CLI_EXIT_OK) {
-        compilation c = {.settings = s};
-        if (s->json)
-            c.list = json_array();
-        else
-            c.table = cli_table_create("kernel|arch|pattern|m|entry|registers|spills|shared|image|time", "lllrlrrrrr");
-        lac_plan_options plan = {.size = sizeof plan,
-                                 .x_layout = (lac_layout)s->x_layout,
-                                 .y_layout = (lac_layout)s->y_layout,
-                                 .y_dtype = s->y_dtype,
-                                 .precision = (lac_precision)s->precision,
-                                 .activation = (lac_activation)s->activation,
-                                 .has_bias = s->bias,
-                                 .has_residual = s->residual,
-                                 .kernel = s->kernel};
-        lac_kernels_compile_options o = {.size = sizeof o,
-                                         .archs = s->archs.items,
-                                         .arch_count = s->archs.count,
-                                         .patterns = patterns,
-                                         .pattern_count = s->patterns.count,
-                                         .n = s->n,
-                                         .k = s->k,
-                                         .m = tokens,
-                                         .m_count = s->tokens.count,
-                                         .dtype = s->dtype,
-                                         .plan = &plan,
-                                         .folder = s->out,
-                                         .on_program = on_program,
-                                         .user = &c};
-        cli_interrupt_catch();
-        cli_progress_start(&c.progress, s->progress);
-        exit_status = finish(&c, lac_kernels_compile(&o));
-    }
-    free(patterns);
-    free(tokens);
-    return exit_status;
+    compilation c = {.settings = s};
+    if (s->json)
+        c.list = json_array();
+    else
+        c.table = cli_table_create("kernel|arch|pattern|m|entry|registers|spills|shared|image|time", "lllrlrrrrr");
+    lac_plan_options plan = {.size = sizeof plan,
+                             .x_layout = (lac_layout)s->x_layout,
+                             .y_layout = (lac_layout)s->y_layout,
+                             .y_dtype = s->y_dtype,
+                             .precision = (lac_precision)s->precision,
+                             .activation = (lac_activation)s->activation,
+                             .has_bias = s->bias,
+                             .has_residual = s->residual,
+                             .kernel = s->kernel};
+    lac_kernels_compile_options o = {.size = sizeof o,
+                                     .archs = s->archs.items,
+                                     .arch_count = s->archs.count,
+                                     .patterns = s->pattern.items,
+                                     .pattern_count = s->pattern.count,
+                                     .n = s->n,
+                                     .k = s->k,
+                                     .m = s->tokens.items,
+                                     .m_count = s->tokens.count,
+                                     .dtype = s->dtype,
+                                     .plan = &plan,
+                                     .folder = s->out,
+                                     .on_program = on_program,
+                                     .user = &c};
+    cli_interrupt_catch();
+    cli_progress_start(&c.progress, s->progress);
+    return finish(&c, lac_kernels_compile(&o));
 }
 
 const cli_command cli_command_compile = {

@@ -107,7 +107,7 @@ static void print_zsh_value(FILE *to, const char *name, const cli_choice *choice
 
 static void print_zsh_option(FILE *to, const cli_option *o)
 {
-    const char *repeat = o->type == CLI_TYPE_LIST ? "*" : "";
+    const char *repeat = o->type == CLI_TYPE_LIST || o->several ? "*" : "";
     for (int form = o->letter ? 0 : 1; form < 2; form++) {
         fprintf(to, " \\\n            '%s", repeat);
         if (form == 0)

@@ -2,7 +2,7 @@
  *
  * Every figure it prints is measured in that run, and every check can fail it: the values against the checkpoint, the
  * pattern, and the product against the oracle. */
-#include "cli.h"
+#include "shared.h"
 
 #include <errno.h>
 #include <math.h>

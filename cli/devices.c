@@ -1,5 +1,5 @@
 /* devices.c - `lacuna devices`: what this machine can compute on, and the kernels that Lacuna has. */
-#include "cli.h"
+#include "shared.h"
 
 #include <string.h>
 

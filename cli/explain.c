@@ -1,7 +1,7 @@
 /* explain.c - `lacuna explain`: which kernels could multiply a problem, how long the model says each takes, and what bounds
  * the one that the planner picks. The weight is random; only its pattern and its shape matter here. */
 #include "backend.h"
-#include "cli.h"
+#include "shared.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,15 +16,6 @@ typedef struct explain_settings {
 
 static const explain_settings defaults = {.device = "cpu", .dtype = LAC_DTYPE_F32};
 
-static const cli_choice layout_choices[] = {
-    {"token", LAC_LAYOUT_TOKEN_MAJOR}, {"feature", LAC_LAYOUT_FEATURE_MAJOR}, {NULL, 0}};
-
-static const cli_choice precision_choices[] = {{"default", LAC_PRECISION_DEFAULT},
-                                               {"strict", LAC_PRECISION_STRICT},
-                                               {"fast", LAC_PRECISION_FAST},
-                                               {"tf32", LAC_PRECISION_TF32},
-                                               {NULL, 0}};
-
 static const cli_operand operands[] = {CLI_END};
 
 #define FIELD(field) offsetof(explain_settings, field)
@@ -36,47 +27,20 @@ static const cli_option options[] = {
      .offset = FIELD(shape),
      .needed = 1,
      .help = "The problem: tokens,outputs,inputs."},
-    {.name = "pattern",
-     .letter = 'p',
-     .argument = "PATTERN",
-     .type = CLI_TYPE_PATTERN,
-     .offset = FIELD(pattern),
-     .needed = 1,
-     .help = "The pattern of W: 2:4, vw32:8:32, bw4x4:2:8, 64:2:8, shfl64:25% and their like."},
-    {.name = "dtype",
-     .letter = 'd',
-     .argument = "DTYPE",
-     .type = CLI_TYPE_DTYPE,
-     .offset = FIELD(dtype),
-     .choices = cli_weight_dtype_choices,
-     .help = "Of weights, activations and results: f32, f16 or bf16; f32 unless said."},
-    {.name = "layout",
-     .letter = 'l',
-     .argument = "LAYOUT",
-     .type = CLI_TYPE_CHOICE,
-     .offset = FIELD(layout),
-     .choices = layout_choices,
-     .help = "token: X[m,k] and Y[m,n]; feature: X[k,m] and Y[n,m]. token unless said."},
-    {.name = "precision",
-     .argument = "HOW",
-     .type = CLI_TYPE_CHOICE,
-     .offset = FIELD(precision),
-     .choices = precision_choices,
-     .help = "How f32 is multiplied: default (the device's), strict, fast or tf32."},
+    CLI_OPTION_PATTERN(explain_settings, .argument = "PATTERN", .needed = 1,
+                       .help = "The pattern of W: 2:4, vw32:8:32, bw4x4:2:8, 64:2:8, shfl64:25% and their like."),
+    CLI_OPTION_DTYPE(explain_settings, .choices = cli_weight_dtype_choices,
+                     .help = "Of weights, activations and results: f32, f16 or bf16; f32 unless said."),
+    CLI_OPTION_LAYOUT(explain_settings, .help = CLI_HELP_LAYOUT),
+    CLI_OPTION_PRECISION(explain_settings, .help = CLI_HELP_PRECISION "."),
     CLI_OPTION_THREADS(explain_settings),
-    {.name = "device",
-     .letter = 'D',
-     .argument = "DEVICE",
-     .type = CLI_TYPE_TEXT,
-     .offset = FIELD(device),
-     .help = "Where, as 'lacuna devices' names it; cpu unless said. h200, h100, a100, rtx4090 and rtx3090 can be asked about "
-             "without having one."},
-    {.name = "kernel",
-     .letter = 'k',
-     .argument = "KERNEL",
-     .type = CLI_TYPE_TEXT,
-     .offset = FIELD(kernel),
-     .help = "Explain this kernel instead of the planner's pick; 'lacuna devices --kernels' lists them."},
+    CLI_OPTION_DEVICE(
+        explain_settings,
+        .help =
+            "Where, as 'lacuna devices' names it; cpu unless said. h200, h100, a100, rtx4090 and rtx3090 can be asked about "
+            "without having one."),
+    CLI_OPTION_KERNEL(explain_settings, .type = CLI_TYPE_TEXT,
+                      .help = "Explain this kernel instead of the planner's pick; 'lacuna devices --kernels' lists them."),
     {.name = "measure",
      .type = CLI_TYPE_FLAG,
      .offset = FIELD(measure),
@@ -94,8 +58,8 @@ typedef struct candidate {
     char bound[32];
     double predicted, ceiling, measured; /* seconds; measured is 0 unless asked for */
     uint64_t dense_bytes;
-    char note[256];
-    int rivals; /* other candidates that a plan times it against */
+    char note[512]; /* as long as a plan has it */
+    int rivals;     /* other candidates that a plan times it against */
 } candidate;
 
 typedef struct explanation {

@@ -1,5 +1,5 @@
 /* info.c - `lacuna info`: what a file holds, without loading it. */
-#include "cli.h"
+#include "shared.h"
 
 #include <stdlib.h>
 

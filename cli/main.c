@@ -4,6 +4,7 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,14 @@ const cli_command *const cli_commands[] = {
     &cli_command_convert, &cli_command_multiply, &cli_command_bench, &cli_command_explain,
     &cli_command_compile, &cli_command_demo,     &cli_command_help,  NULL,
 };
+
+/* Whoever starts us with a closed stream would have the next file that is opened stand in its place, and messages in it. What
+ * takes the place of standard output cannot be written to either, so that an answer that nobody gets is still a failure. */
+static void occupy_streams(void)
+{
+    for (int stream = 0; stream < 3; stream++)
+        if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", stream == 1 ? O_RDONLY : O_RDWR) < 0) return;
+}
 
 /* What was printed may still sit in a buffer; a full disk must not pass for success. */
 static int finish_output(int status)
@@ -50,11 +59,14 @@ static int run_command(const cli_command *command, int count, char **arguments)
         status = command->run(settings);
     }
     cli_settings_free(command, settings);
-    return finish_output(status);
+    status = finish_output(status);
+    cli_interrupt_raise(); /* what was in hand may have been all that there was: whoever sent the signal wants to see it heeded */
+    return status;
 }
 
 int main(int count, char **arguments)
 {
+    occupy_streams();
     if (count < 2) {
         cli_describe_help(stderr, NULL);
         return CLI_EXIT_USAGE;

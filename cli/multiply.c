@@ -1,6 +1,6 @@
 /* multiply.c - `lacuna multiply`: Y = act(alpha * X * W^T + bias) + beta * C from files to a file, timed and, if wanted,
  * checked against the oracle. */
-#include "cli.h"
+#include "shared.h"
 
 #include <float.h>
 #include <math.h>
@@ -15,17 +15,6 @@ typedef struct multiply_settings {
     lac_dtype dtype;
     int64_t threads, repeat;
 } multiply_settings;
-
-static const cli_choice layout_choices[] = {
-    {"token", LAC_LAYOUT_TOKEN_MAJOR}, {"feature", LAC_LAYOUT_FEATURE_MAJOR}, {NULL, 0}};
-static const cli_choice activation_choices[] = {{"none", LAC_ACTIVATION_NONE},     {"relu", LAC_ACTIVATION_RELU},
-                                                {"gelu", LAC_ACTIVATION_GELU_ERF}, {"gelu-tanh", LAC_ACTIVATION_GELU_TANH},
-                                                {"silu", LAC_ACTIVATION_SILU},     {NULL, 0}};
-static const cli_choice precision_choices[] = {{"default", LAC_PRECISION_DEFAULT},
-                                               {"strict", LAC_PRECISION_STRICT},
-                                               {"fast", LAC_PRECISION_FAST},
-                                               {"tf32", LAC_PRECISION_TF32},
-                                               {NULL, 0}};
 
 static const cli_operand operands[] = {{.name = "WEIGHTS",
                                         .offset = offsetof(multiply_settings, weights),
@@ -49,25 +38,12 @@ static const cli_option options[] = {
      .type = CLI_TYPE_TEXT,
      .offset = FIELD(name),
      .help = "Which weight of the container; may be left out when there is only one."},
-    {.name = "device",
-     .letter = 'D',
-     .argument = "DEVICE",
-     .type = CLI_TYPE_TEXT,
-     .offset = FIELD(device),
-     .help = "Where to multiply, as 'lacuna devices' names it; cpu unless said."},
-    {.name = "kernel",
-     .letter = 'k',
-     .argument = "KERNEL",
-     .type = CLI_TYPE_TEXT,
-     .offset = FIELD(kernel),
-     .help = "Use this kernel instead of the planner's pick; 'lacuna devices --kernels' lists them."},
-    {.name = "layout",
-     .letter = 'l',
-     .argument = "LAYOUT",
-     .type = CLI_TYPE_CHOICE,
-     .offset = FIELD(layout),
-     .choices = layout_choices,
-     .help = "token: the files hold X[m,k], Y[m,n] and C[m,n]; feature: X[k,m], Y[n,m] and C[n,m]. token unless said."},
+    CLI_OPTION_DEVICE(multiply_settings, .help = "Where to multiply, as 'lacuna devices' names it; cpu unless said."),
+    CLI_OPTION_KERNEL(multiply_settings, .type = CLI_TYPE_TEXT,
+                      .help = "Use this kernel instead of the planner's pick; 'lacuna devices --kernels' lists them."),
+    CLI_OPTION_LAYOUT(
+        multiply_settings,
+        .help = "token: the files hold X[m,k], Y[m,n] and C[m,n]; feature: X[k,m], Y[n,m] and C[n,m]. token unless said."),
     {.name = "bias",
      .letter = 'b',
      .argument = "FILE",
@@ -80,7 +56,7 @@ static const cli_option options[] = {
      .argument = "NAME",
      .type = CLI_TYPE_CHOICE,
      .offset = FIELD(activation),
-     .choices = activation_choices,
+     .choices = cli_activation_choices,
      .help = "none, relu, gelu (by erf), gelu-tanh or silu; none unless said."},
     {.name = "residual",
      .letter = 'c',
@@ -99,19 +75,10 @@ static const cli_option options[] = {
      .type = CLI_TYPE_NUMBER,
      .offset = FIELD(beta),
      .help = "Scale the residual; 1 unless said. Needs --residual."},
-    {.name = "dtype",
-     .letter = 'd',
-     .argument = "DTYPE",
-     .type = CLI_TYPE_DTYPE,
-     .offset = FIELD(dtype),
-     .choices = cli_weight_dtype_choices,
-     .help = "Convert X to f32, f16 or bf16 and compute Y in it; X's own unless said. bf16 goes into a .npy file as f32."},
-    {.name = "precision",
-     .argument = "HOW",
-     .type = CLI_TYPE_CHOICE,
-     .offset = FIELD(precision),
-     .choices = precision_choices,
-     .help = "How f32 is multiplied: default (the device's), strict, fast or tf32."},
+    CLI_OPTION_DTYPE(
+        multiply_settings, .choices = cli_weight_dtype_choices,
+        .help = "Convert X to f32, f16 or bf16 and compute Y in it; X's own unless said. bf16 goes into a .npy file as f32."),
+    CLI_OPTION_PRECISION(multiply_settings, .help = CLI_HELP_PRECISION "."),
     {.name = "measure",
      .type = CLI_TYPE_FLAG,
      .offset = FIELD(measure),

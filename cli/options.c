@@ -11,15 +11,6 @@
 
 const cli_option cli_option_help = {.name = "help", .letter = 'h', .type = CLI_TYPE_FLAG, .help = "Print this help and exit."};
 
-const cli_choice cli_progress_choices[] = {{"auto", 0}, {"always", 1}, {"never", 2}, {NULL, 0}};
-const cli_choice cli_encoding_choices[] = {{"auto", LAC_INDEX_ENCODING_AUTO},       {"implicit", LAC_INDEX_ENCODING_IMPLICIT},
-                                           {"packed", LAC_INDEX_ENCODING_PACKED},   {"bitmask", LAC_INDEX_ENCODING_BITMASK},
-                                           {"columns", LAC_INDEX_ENCODING_COLUMNS}, {NULL, 0}};
-const cli_choice cli_weight_dtype_choices[] = {
-    {"f32", LAC_DTYPE_F32}, {"f16", LAC_DTYPE_F16}, {"bf16", LAC_DTYPE_BF16}, {NULL, 0}};
-const cli_choice cli_any_dtype_choices[] = {
-    {"f32", LAC_DTYPE_F32}, {"f16", LAC_DTYPE_F16}, {"bf16", LAC_DTYPE_BF16}, {"f64", LAC_DTYPE_F64}, {NULL, 0}};
-
 const cli_command *cli_command_find(const char *name)
 {
     for (size_t i = 0; cli_commands[i]; i++)
@@ -136,18 +127,34 @@ static int store_number(const cli_option *option, const char *text, void *field)
     return 0;
 }
 
+/* A block of one item more, with the old items in it. */
+static void *grow(void *items, size_t count, size_t size)
+{
+    void *larger = cli_allocate((count + 1) * size);
+    if (count) memcpy(larger, items, count * size);
+    free(items);
+    return larger;
+}
+
 static void append(cli_list *list, const char *text)
 {
-    const char **items = cli_allocate((list->count + 1) * sizeof *items);
-    if (list->count) memcpy(items, list->items, list->count * sizeof *items);
-    free(list->items);
-    list->items = items;
+    list->items = grow(list->items, list->count, sizeof *list->items);
     list->items[list->count++] = text;
 }
 
-static int store_value(const cli_option *option, const char *text, void *settings)
+static int store_pattern(const cli_option *option, const char *text, void *field)
 {
-    void *field = (char *)settings + option->offset;
+    lac_pattern pattern;
+    if (lac_pattern_parse(text, &pattern) != LAC_STATUS_OK) return bad_value(option, text, cli_pattern_trouble(text));
+    if (option->several)
+        *(lac_pattern *)field = pattern;
+    else
+        *(cli_pattern *)field = (cli_pattern){.text = text, .value = pattern};
+    return 0;
+}
+
+static int store_value(const cli_option *option, const char *text, void *field)
+{
     switch (option->type) {
     case CLI_TYPE_FLAG:
         *(int *)field = 1;
@@ -164,15 +171,30 @@ static int store_value(const cli_option *option, const char *text, void *setting
     case CLI_TYPE_CHOICE:
     case CLI_TYPE_DTYPE:
         return store_choice(option, text, field);
-    case CLI_TYPE_PATTERN: {
-        cli_pattern *pattern = field;
-        if (lac_pattern_parse(text, &pattern->value) != LAC_STATUS_OK)
-            return bad_value(option, text, cli_pattern_trouble(text));
-        pattern->text = text;
-        return 0;
-    }
+    case CLI_TYPE_PATTERN:
+        return store_pattern(option, text, field);
     }
     return -1;
+}
+
+/* Each of the values that stand between commas, behind those of earlier occurrences. */
+static int store_several(const cli_option *option, const char *text, cli_values *values)
+{
+    static const size_t sizes[] = {[CLI_TYPE_INTEGER] = sizeof(int64_t),
+                                   [CLI_TYPE_NUMBER] = sizeof(double),
+                                   [CLI_TYPE_CHOICE] = sizeof(int),
+                                   [CLI_TYPE_DTYPE] = sizeof(lac_dtype),
+                                   [CLI_TYPE_PATTERN] = sizeof(lac_pattern)};
+    const size_t size = sizes[option->type];
+    char *copy = cli_copy_text(text), *rest = copy, *item;
+    int result = 0;
+    while (!result && (item = strsep(&rest, ","))) {
+        values->items = grow(values->items, values->count, size);
+        result = store_value(option, item, (char *)values->items + values->count * size);
+        values->count += !result;
+    }
+    free(copy);
+    return result;
 }
 
 static const cli_option *find_option(const cli_command *command, const char *name, size_t length, char letter)
@@ -194,13 +216,22 @@ typedef struct reader {
     uint64_t seen; /* a bit an option of the table */
 } reader;
 
+/* A variable of a shell that was never set makes such a name; what would be written under it is found out last of all. */
+static int refuse_empty(cli_hint hint, const char *text, const char *dashes, const char *name)
+{
+    if ((hint != CLI_HINT_FILE && hint != CLI_HINT_FOLDER) || *text) return 0;
+    cli_error(NULL, NULL, "%s%s is empty: it must name a %s", dashes, name, hint == CLI_HINT_FILE ? "file" : "folder");
+    return -1;
+}
+
 /* Takes the option's value from `attached` or the next argument. */
 static int read_value(reader *r, const cli_option *option, const char *attached)
 {
     if (option == &cli_option_help) return 1;
+    void *field = (char *)r->settings + option->offset;
     r->seen |= UINT64_C(1) << (option - r->command->options);
     if (option->type == CLI_TYPE_FLAG) {
-        if (!attached) return store_value(option, "", r->settings);
+        if (!attached) return store_value(option, "", field);
         cli_error(NULL, NULL, "--%s takes no value, but was given '%s'", option->name, attached);
         return -1;
     }
@@ -211,7 +242,8 @@ static int read_value(reader *r, const cli_option *option, const char *attached)
         }
         attached = r->arguments[r->next++];
     }
-    return store_value(option, attached, r->settings);
+    if (refuse_empty(option->hint, attached, "--", option->name)) return -1;
+    return option->several ? store_several(option, attached, field) : store_value(option, attached, field);
 }
 
 static int read_letters(reader *r, const char *text)
@@ -267,6 +299,8 @@ int cli_options_parse(const cli_command *command, int count, char **arguments, v
         } else if (!only_operands && text[0] == '-' && text[1]) {
             int result = read_option(&r, text);
             if (result) return result;
+        } else if (operand->name && refuse_empty(operand->hint, text, "", operand->name)) {
+            return -1;
         } else if (operand->name && operand->repeated) {
             append((cli_list *)((char *)settings + operand->offset), text);
         } else if (operand->name) {
@@ -283,8 +317,10 @@ int cli_options_parse(const cli_command *command, int count, char **arguments, v
 
 void cli_settings_free(const cli_command *command, void *settings)
 {
-    for (const cli_option *o = command->options; o->name; o++)
+    for (const cli_option *o = command->options; o->name; o++) {
         if (o->type == CLI_TYPE_LIST) free(((cli_list *)((char *)settings + o->offset))->items);
+        if (o->several) free(((cli_values *)((char *)settings + o->offset))->items);
+    }
     for (const cli_operand *o = command->operands; o->name; o++)
         if (o->repeated) free(((cli_list *)((char *)settings + o->offset))->items);
     free(settings);

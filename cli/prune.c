@@ -1,5 +1,6 @@
 /* prune.c - `lacuna prune`: a dense checkpoint into a container, tensor by tensor, with a summary. */
 #include "prune.h"
+#include "shared.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,13 +25,10 @@ static const cli_operand operands[] = {
     CLI_END};
 
 static const cli_option options[] = {
-    {.name = "pattern",
-     .letter = 'p',
-     .argument = "P",
-     .type = CLI_TYPE_PATTERN,
-     .offset = offsetof(prune_settings, pattern),
-     .help = "What stays: N:M (2:4), a density (25%), vwL:N:M (vw32:8:32), bwRxC:N:M (bw4x4:2:8), V:N:M (64:2:8) or "
-             "shflL:DENSITY (shfl64:25%). One of this, --schedule and --budget must be given."},
+    CLI_OPTION_PATTERN(
+        prune_settings, .argument = "P",
+        .help = "What stays: N:M (2:4), a density (25%), vwL:N:M (vw32:8:32), bwRxC:N:M (bw4x4:2:8), V:N:M (64:2:8) or "
+                "shflL:DENSITY (shfl64:25%). One of this, --schedule and --budget must be given."),
     {.name = "schedule",
      .argument = "P,P,...",
      .type = CLI_TYPE_TEXT,
@@ -70,18 +68,9 @@ static const cli_option options[] = {
      .offset = offsetof(prune_settings, table),
      .help = "For --budget: write what every layer would lose and take under every pattern, and what was chosen, as JSON.",
      .hint = CLI_HINT_FILE},
-    {.name = "include",
-     .letter = 'i',
-     .argument = "GLOB",
-     .type = CLI_TYPE_LIST,
-     .offset = offsetof(prune_settings, include),
-     .help = "Prune only tensors whose name matches; may be repeated. None: every floating-point matrix."},
-    {.name = "exclude",
-     .letter = 'x',
-     .argument = "GLOB",
-     .type = CLI_TYPE_LIST,
-     .offset = offsetof(prune_settings, exclude),
-     .help = "Copy tensors whose name matches, even when included; may be repeated."},
+    CLI_OPTION_INCLUDE(prune_settings,
+                       .help = "Prune only tensors whose name matches; may be repeated. None: every floating-point matrix."),
+    CLI_OPTION_EXCLUDE(prune_settings, .help = "Copy tensors whose name matches, even when included; may be repeated."),
     {.name = "method",
      .letter = 'm',
      .argument = "METHOD",
@@ -143,24 +132,11 @@ static const cli_option options[] = {
      .offset = offsetof(prune_settings, score),
      .choices = score_choices,
      .help = "What a unit is worth: l2, the sum of its squares, or l1, the sum of its magnitudes; l2 unless said."},
-    {.name = "dtype",
-     .letter = 'd',
-     .argument = "DTYPE",
-     .type = CLI_TYPE_DTYPE,
-     .offset = offsetof(prune_settings, dtype),
-     .choices = cli_weight_dtype_choices,
-     .help = "Store the kept values as f32, f16 or bf16; as the input has them unless said."},
-    {.name = "encoding",
-     .letter = 'e',
-     .argument = "ENCODING",
-     .type = CLI_TYPE_CHOICE,
-     .offset = offsetof(prune_settings, encoding),
-     .choices = cli_encoding_choices,
-     .help = "How the index is stored: auto (the smallest), implicit, packed, bitmask or columns."},
-    {.name = "saturate",
-     .type = CLI_TYPE_FLAG,
-     .offset = offsetof(prune_settings, saturate),
-     .help = "Store values too large for the dtype as its largest one instead of failing."},
+    CLI_OPTION_DTYPE(prune_settings, .choices = cli_weight_dtype_choices,
+                     .help = "Store the kept values as f32, f16 or bf16; as the input has them unless said."),
+    CLI_OPTION_ENCODING(prune_settings,
+                        .help = "How the index is stored: auto (the smallest), implicit, packed, bitmask or columns."),
+    CLI_OPTION_SATURATE(prune_settings),
     {.name = "dense",
      .type = CLI_TYPE_FLAG,
      .offset = offsetof(prune_settings, dense),

@@ -60,6 +60,8 @@ static void name_options(const char *message, char *out, size_t size)
     } names[] = {{"options->kernel is '", "--kernel is '"},
                  {"options->plan->kernel is '", "--kernel is '"},
                  {"name is '", "--device is '"}, /* lac_device_open alone says this */
+                 {"arch is '", "--arch is '"},
+                 {"options: producers '", "--producer '"},
                  {"options: no choice of the", "--budget: no choice of the"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *at = strstr(message, names[i].argument);
@@ -184,11 +186,10 @@ json_t *cli_json_number(double value) { return isfinite(value) ? json_real(value
 int cli_json_print(json_t *document, int status)
 {
     int failed = !document || json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0;
+    int made = document && !(failed && !ferror(stdout)); /* main says what is wrong with the stream */
     json_decref(document);
-    if (failed) {
-        cli_error(NULL, NULL, "cannot make the JSON document");
-        return CLI_EXIT_FAILURE;
-    }
+    if (!made) cli_error(NULL, NULL, "cannot make the JSON document");
+    if (failed) return CLI_EXIT_FAILURE;
     putchar('\n');
     return status;
 }

@@ -1,7 +1,7 @@
 /* verify.c - `lacuna verify`: is this file sound, and is it what was pruned from that checkpoint?
  *
  * check.c judges one weight; here are the dense tensors, the masks, and the report. */
-#include "cli.h"
+#include "shared.h"
 
 #include <string.h>
 
@@ -19,32 +19,14 @@ static const cli_operand operands[] = {{.name = "FILE",
                                         .hint = CLI_HINT_FILE},
                                        CLI_END};
 static const cli_option options[] = {
-    {.name = "against",
-     .letter = 'a',
-     .argument = "DENSE",
-     .type = CLI_TYPE_TEXT,
-     .offset = offsetof(verify_settings, against),
-     .hint = CLI_HINT_FILE,
-     .help = "Compare with the original checkpoint: every kept value must be the original's, rounded to the stored dtype, "
-             "and every other tensor must be the same byte for byte. Tells how much was dropped."},
-    {.name = "pattern",
-     .letter = 'p',
-     .argument = "P",
-     .type = CLI_TYPE_PATTERN,
-     .offset = offsetof(verify_settings, pattern),
-     .help = "Dense floating-point matrices (and the mask of a .smtx file) must obey this pattern too."},
-    {.name = "include",
-     .letter = 'i',
-     .argument = "GLOB",
-     .type = CLI_TYPE_LIST,
-     .offset = offsetof(verify_settings, include),
-     .help = "Check only tensors whose name matches; may be repeated."},
-    {.name = "exclude",
-     .letter = 'x',
-     .argument = "GLOB",
-     .type = CLI_TYPE_LIST,
-     .offset = offsetof(verify_settings, exclude),
-     .help = "Do not check tensors whose name matches; may be repeated."},
+    CLI_OPTION_AGAINST(
+        verify_settings,
+        .help = "Compare with the original checkpoint: every kept value must be the original's, rounded to the stored dtype, "
+                "and every other tensor must be the same byte for byte. Tells how much was dropped."),
+    CLI_OPTION_PATTERN(verify_settings, .argument = "P",
+                       .help = "Dense floating-point matrices (and the mask of a .smtx file) must obey this pattern too."),
+    CLI_OPTION_INCLUDE(verify_settings, .help = "Check only tensors whose name matches; may be repeated."),
+    CLI_OPTION_EXCLUDE(verify_settings, .help = "Do not check tensors whose name matches; may be repeated."),
     {.name = "multiply",
      .letter = 'm',
      .argument = "M",

@@ -74,6 +74,16 @@ class Describe(Case):
                 result = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True)
                 self.assertEqual((result.returncode, result.stderr), (0, ""), shell)
 
+    def test_zsh_offers_again_what_may_be_repeated(self):
+        script, _ = self.run_lacuna("help", "--completion", "zsh")
+        for command in COMMANDS:
+            part = script.split("\n    %s)\n" % command)[1].split(";;")[0]
+            for line in re.findall(r"(?m)^ *'.*", part):
+                name = re.match(r" *'\*?(--[a-z-]+)", line)
+                if name and name.group(1) != "--help":
+                    said = re.search(r"(?i)may be repeated", line) is not None
+                    self.assertEqual(line.lstrip().startswith("'*"), said, (command, name.group(1)))
+
     def complete(self, *words):
         """What bash offers for the last word."""
         script, _ = self.run_lacuna("help", "--completion", "bash")
@@ -93,6 +103,8 @@ class Describe(Case):
         self.assertEqual(self.complete("lacuna", "prune", "--score", ""), ["l1", "l2"])
         self.assertEqual(self.complete("lacuna", "prune", "-s", "l"), ["l1", "l2"])
         self.assertEqual(self.complete("lacuna", "multiply", "--activation", "gelu"), ["gelu", "gelu-tanh"])
+        self.assertEqual(self.complete("lacuna", "bench", "--dtype", ""), ["bf16", "f16", "f32"])
+        self.assertEqual(self.complete("lacuna", "bench", "--precision", "s"), ["strict"])
         for name in ["my model.safetensors", "other.txt"]:
             with open(self.path(name), "w"):
                 pass

@@ -69,6 +69,10 @@ class Usage(Case):
             (["bench", "1,8,8", "--min-time", "-1"], ["--min-time is -1"]),
             (["bench", "1,8,8", "--max-seconds", "-2.5"], ["--max-seconds is -2.5"]),
             (["bench", "1,8,8", "--tolerance", "1"], ["--tolerance is 1"]),
+            (["bench", "1,8,8", "-p", "2:4,5:4"], ["--pattern '5:4': N is 5"]),
+            (["bench", "--from", "a.csv", "--csv", "b.csv", "-d", "f16,f8"], ["--dtype 'f8': must be one of f32, f16, bf16"]),
+            (["bench", "1,8,8", "--precision", "strict,"], ["--precision '': must be one of default, strict, fast, tf32"]),
+            (["compile", "-a", "sm_90a", "-p", "2:4,1:4", "-m", "8,0"], ["--tokens '0'", "from 1 to"]),
             (["multiply", "a", "b", "c.npy", "--alpha", "-1e39"], ["--alpha -1e+39", "too large"]),
             (["multiply", "a", "b", "c.npy", "--beta", "1e39", "--residual", "c"], ["--beta 1e+39", "too large"]),
             (["multiply", "a", "b", "c.txt"], ["c.txt", ".npy"]),
@@ -98,7 +102,8 @@ class Usage(Case):
             (explain + ["--kernel", "cpu_warp_drive"], ["--kernel is 'cpu_warp_drive'", "no such kernel"]),
             (explain + ["--kernel", "cuda_f32_plain"], ["--kernel is 'cuda_f32_plain'", "pattern 2:4", "on cpu"]),
             (["compile", "-a", "sm_90a", "-p", "2:4", "-o", "k", "--kernel", "zz"], ["--kernel is 'zz'"]),
-            (["compile", "-a", "sm_99", "-p", "2:4", "-o", "k"], ["sm_99", "sm_90a"]),
+            (["compile", "-a", "sm_99", "-p", "2:4", "-o", "k"], ["--arch is 'sm_99'", "sm_90a"]),
+            (["prune", "model.safetensors", "o", "-p", "2:4", "--producer", "a"], ["--producer 'a': it must be CONSUMER=PRODUCER"]),
             (["bench", "4,64,64", "--compare", "nowhere.csv"], ["--compare: nowhere.csv: No such file"]),
         ]:
             _, error = self.run_lacuna(*arguments, status=3, environment={"LAC_CUDA_LIBRARY": "/nowhere/libcuda.so"})
@@ -120,10 +125,10 @@ class Usage(Case):
     def test_a_full_disk_is_no_success(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full here")
-        with open("/dev/full", "w") as full:
-            result = subprocess.run([LACUNA, "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
-        self.assertEqual(result.returncode, 3)
-        self.assertIn("standard output", result.stderr)
+        for arguments, name in [(["--help"], "lacuna"), (["devices", "--kernels", "--json"], "lacuna devices")]:  # the second fills a buffer
+            with open("/dev/full", "w") as full:
+                result = subprocess.run([LACUNA, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual((result.returncode, result.stderr), (3, name + ": standard output: No space left on device\n"))
 
 
 class Devices(Case):

@@ -1,4 +1,4 @@
-/* replace.c - see replace.h. report.c and the command line's --table call it. */
+/* replace.c - see replace.h. bench_files.c and budget.c call it. */
 #include "replace.h"
 
 #include <errno.h>
@@ -9,32 +9,35 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* "<path>.<16 digits>.tmp", new. */
-static int create_beside(bench_replacement *r)
+/* ".lacuna-<16 digits>.tmp" in the same folder, new: named as the library names its own, however long the file's name is. */
+static int create_beside(cli_replacement *r)
 {
     unsigned long long number;
-    size_t room = strlen(r->path) + 32;
+    const char *slash = strrchr(r->path, '/');
+    int folder = slash ? (int)(slash + 1 - r->path) : 0;
+    size_t room = (size_t)folder + 32;
     r->temporary = malloc(room);
     if (!r->temporary || getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) return -1;
-    snprintf(r->temporary, room, "%s.%016llx.tmp", r->path, number);
+    snprintf(r->temporary, room, "%.*s.lacuna-%016llx.tmp", folder, r->path, number);
     return open(r->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
-static void give_back(bench_replacement *r)
+static void give_back(cli_replacement *r)
 {
     int error = errno;
     free(r->temporary);
     free(r->path);
-    *r = (bench_replacement){0};
+    *r = (cli_replacement){0};
     errno = error;
 }
 
-int bench_replace_open(bench_replacement *r, const char *path)
+int cli_replace_open(cli_replacement *r, const char *path)
 {
     struct stat found;
     int there = stat(path, &found) == 0;
-    *r = (bench_replacement){0};
-    if (there && !S_ISREG(found.st_mode)) { /* or a folder, which says so itself */
+    *r = (cli_replacement){0};
+    if (!there && errno == ENAMETOOLONG) return -1; /* the rename alone would find it out */
+    if (there && !S_ISREG(found.st_mode)) {         /* or a folder, which says so itself */
         r->to = fopen(path, "w");
         return r->to ? 0 : -1;
     }
@@ -51,7 +54,7 @@ int bench_replace_open(bench_replacement *r, const char *path)
     return -1;
 }
 
-int bench_replace_close(bench_replacement *r, int keep)
+int cli_replace_close(cli_replacement *r, int keep)
 {
     errno = 0;
     int failed = fflush(r->to) || ferror(r->to);
