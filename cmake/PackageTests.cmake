@@ -1,5 +1,5 @@
 # Tests of what is built rather than of what the code does: exported symbols, the installed package, the set-up, the
-# README, the file format read by other people's code. They need an ordinary build, so sanitizer builds leave them out.
+# README, the links of the pages, the file format read by other people's code. They need an ordinary build, so sanitizer builds leave them out.
 if(LAC_SANITIZE)
   return()
 endif()
@@ -12,7 +12,8 @@ add_test(NAME consumer COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tests/consumer/run.sh
 
 add_test(NAME setup COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/test-setup.sh)
 add_test(NAME readme COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/scripts/check-readme.sh)
-set_tests_properties(symbols consumer setup readme PROPERTIES LABELS package)
+add_test(NAME links COMMAND python3 -B ${CMAKE_CURRENT_SOURCE_DIR}/scripts/check-links.py)
+set_tests_properties(symbols consumer setup readme links PROPERTIES LABELS package)
 
 if(TARGET lacuna_cli)
   cmake_path(ABSOLUTE_PATH LAC_TEST_PYTHON BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE LAC_TEST_PYTHON_PATH)
