@@ -12,4 +12,4 @@ case ${1:-} in
 esac
 # Debian 12's version decides; another one may lay out a line or two differently.
 tool=$(command -v clang-format-14 || command -v clang-format)
-find include src cli bench examples tests -name '*.[ch]' -o -name '*.cpp' | sort | tr '\n' '\0' | xargs -0 "$tool" "$@"
+find include src cli bench examples tests python -name '*.[ch]' -o -name '*.cpp' | sort | tr '\n' '\0' | xargs -0 "$tool" "$@"

@@ -1,0 +1,6 @@
+#include "lacpy.h"
+int lacpy_compile_init(PyObject *module)
+{
+    (void)module;
+    return 0;
+}
