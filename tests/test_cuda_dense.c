@@ -225,9 +225,10 @@ static void operands_out_of_line_get_another_algorithm(void **state)
     assert_ok(lac_device_allocate(device, info.workspace_bytes + 64, (void **)&workspace));
     memset(x, 0, 16 * 80 * 2); /* the fake's memory is the host's */
     static const struct {
-        int x_offset, y_offset, ldx, ldy, refused, algorithm;
-    } rows[] = {{0, 0, 0, 0, 0, 0},  {2, 0, 0, 0, 0, 100},  {0, 2, 0, 0, 0, 100},   {0, 0, 65, 0, 0, 100},
-                {0, 0, 72, 0, 0, 0}, {0, 0, 0, 33, 0, 100}, {16, 16, 72, 40, 0, 0}, {0, 0, 0, 0, 1, 100}};
+        int x_offset, y_offset, ldx, ldy, refused, first_refused, algorithm;
+    } rows[] = {{0, 0, 0, 0, 0, 0, 0},    {2, 0, 0, 0, 0, 0, 100},  {0, 2, 0, 0, 0, 0, 100},   {0, 0, 65, 0, 0, 0, 100},
+                {0, 0, 72, 0, 0, 0, 0},   {0, 0, 0, 33, 0, 0, 100}, {16, 16, 72, 40, 0, 0, 0}, {0, 0, 0, 0, 1, 0, 100},
+                {2, 0, 65, 0, 0, 1, 102}, {0, 0, 0, 0, 1, 1, 102}}; /* the fake's second answer is none */
     int64_t live = test_allocator_live();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         lac_execute_args args = {.size = sizeof args,
@@ -238,13 +239,20 @@ static void operands_out_of_line_get_another_algorithm(void **state)
                                  .workspace = workspace + 64, /* aligned to no more than 64 bytes */
                                  .workspace_bytes = info.workspace_bytes};
         fake_lt_refuse_aligned(rows[i].refused);
+        fake_lt_refuse_first(rows[i].first_refused);
         test_allocator_fail_from(1); /* executing allocates nothing */
         assert_ok(lac_plan_execute(plan, &args));
         assert_int_equal(test_allocator_count(), 0);
         test_allocator_fail_at(0);
         fake_lt_refuse_aligned(0);
+        fake_lt_refuse_first(0);
         if (fake_lt_last_algorithm() != rows[i].algorithm) fail_msg("row %zu: %ld", i, fake_lt_last_algorithm());
     }
+    lac_execute_args args = {
+        .size = sizeof args, .x = x + 2, .y = y, .workspace = workspace, .workspace_bytes = info.workspace_bytes};
+    fake_lt_refuse_first(3); /* all of them */
+    assert_fails(lac_plan_execute(plan, &args), LAC_STATUS_UNSUPPORTED, "operands that lie like these");
+    fake_lt_refuse_first(0);
     assert_int_equal(test_allocator_live(), live);
     void *blocks[] = {x, y, workspace};
     for (int i = 0; i < 3; i++) lac_device_release(device, blocks[i]);

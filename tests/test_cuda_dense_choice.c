@@ -340,7 +340,7 @@ static void *make_plan(void *user)
     if (!p->status) p->status = lac_dense_choose(&plan->problem, false, &way);
     if (!p->status) {
         p->other_way = !way.product.w_by_inputs;
-        p->algorithm = way.choice[LAC_DENSE_USUAL].algorithm.opaque[0];
+        p->algorithm = way.usual.algorithm.opaque[0];
     }
     lac_plan_free(plan);
     return NULL;

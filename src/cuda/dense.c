@@ -77,14 +77,22 @@ static size_t sums_bytes(const lac_dense_product *p)
     return (size_t)lac_dense_usual_ldd(p) * (size_t)(p->y_by_tokens ? p->m : p->n) * sizeof(float);
 }
 
-/* Of the workspace, what stands before the library's part. */
-static size_t kept_bytes(const lac_dense_product *p) { return (size_t)lac_cuda_aligned(sums_bytes(p)); }
+/* Of a bias that the library adds: it cannot be told how that lies, and refuses some that are not aligned as it would like. */
+static size_t bias_bytes(const lac_dense_product *p) { return p->has_bias ? (size_t)p->n * lac_dtype_size(p->result) : 0; }
 
-/* The sums, then what the algorithms want. */
-static size_t workspace_with(const lac_dense_product *p, const lac_lt_answer choice[LAC_DENSE_CHOICES])
+/* Of the workspace, what stands before the library's part: the sums, then a bias that is aligned. */
+static size_t kept_bytes(const lac_dense_product *p)
 {
-    size_t usual = choice[LAC_DENSE_USUAL].workspace_bytes, least = choice[LAC_DENSE_LEAST].workspace_bytes;
-    size_t bytes = kept_bytes(p) + (usual > least ? usual : least);
+    return (size_t)(lac_cuda_aligned(sums_bytes(p)) + lac_cuda_aligned(bias_bytes(p)));
+}
+
+/* What is kept, then what the algorithms want. */
+static size_t workspace_with(const lac_dense_way *way)
+{
+    size_t most = way->usual.workspace_bytes;
+    for (int i = 0; i < way->anywhere_count; ++i)
+        if (way->anywhere[i].workspace_bytes > most) most = way->anywhere[i].workspace_bytes;
+    size_t bytes = kept_bytes(&way->product) + most;
     return bytes ? bytes + LAC_CUDA_ALIGNMENT : 0;
 }
 
@@ -95,13 +103,13 @@ size_t lac_cuda_dense_workspace(const lac_problem *problem)
     memset(&way, 0, sizeof way);
     if (!lac_dense_product_make(problem, &way.product)) return 0;
     if (has_gpu(problem)) lac_dense_choose(problem, false, &way);
-    return workspace_with(&way.product, way.choice);
+    return workspace_with(&way);
 }
 
 size_t lac_cuda_dense_workspace_of(const void *opaque)
 {
     const dense_state *state = opaque;
-    return workspace_with(&state->way.product, state->way.choice);
+    return workspace_with(&state->way);
 }
 
 /* ---- preparing */
@@ -144,13 +152,39 @@ static bool is_aligned(const void *data, int64_t ld, lac_dtype dtype, uint32_t a
     return (uintptr_t)data % LAC_DENSE_WIDEST == 0 && (uint64_t)ld * lac_dtype_size(dtype) % alignment == 0;
 }
 
-static int choice_of(const dense_state *state, const lac_dense_operands *o)
+static bool lie_as_usual(const dense_state *state, const lac_dense_operands *o)
 {
     const lac_dense_product *p = &state->way.product;
-    bool usual = is_aligned(o->x, o->ldx, p->operand, state->usual.x) && is_aligned(o->d, o->ldd, p->result, state->usual.y) &&
-                 (!o->c || is_aligned(o->c, o->ldc, p->result, state->usual.c)) &&
-                 (!o->bias || (uintptr_t)o->bias % LAC_DENSE_WIDEST == 0);
-    return usual ? LAC_DENSE_USUAL : LAC_DENSE_LEAST;
+    return is_aligned(o->x, o->ldx, p->operand, state->usual.x) && is_aligned(o->d, o->ldd, p->result, state->usual.y) &&
+           (!o->c || is_aligned(o->c, o->ldc, p->result, state->usual.c));
+}
+
+/* A bias that does not lie as the library likes it is copied to `aligned`. */
+static lac_status align_bias(const lac_problem *problem, const dense_state *state, void *aligned, void *stream,
+                             lac_dense_operands *o)
+{
+    static const char what[] = "copying the bias";
+    bool entered;
+    if (!o->bias || (uintptr_t)o->bias % LAC_DENSE_WIDEST == 0) return LAC_STATUS_OK;
+    lac_status status = lac_cuda_enter(problem->device, what, &entered);
+    if (status) return status;
+    int result = lac_cuda_state_of(problem->device)
+                     ->driver->cuMemcpyDtoDAsync((lac_cu_pointer)(uintptr_t)aligned, (lac_cu_pointer)(uintptr_t)o->bias,
+                                                 bias_bytes(&state->way.product), stream);
+    lac_cuda_leave(problem->device, entered);
+    o->bias = aligned;
+    return lac_cuda_check(result, what);
+}
+
+static lac_status multiply(const lac_problem *problem, const dense_state *state, const lac_dense_operands *o, void *workspace,
+                           void *stream)
+{
+    const lac_dense_way *way = &state->way;
+    lac_status status = LAC_STATUS_UNSUPPORTED;
+    if (lie_as_usual(state, o)) status = lac_dense_run(problem->device, &way->product, o, &way->usual, workspace, stream);
+    for (int i = 0; status == LAC_STATUS_UNSUPPORTED && i < way->anywhere_count; ++i)
+        status = lac_dense_run(problem->device, &way->product, o, &way->anywhere[i], workspace, stream);
+    return status;
 }
 
 static lac_status finish(const lac_problem *problem, const dense_state *state, const lac_call *call,
@@ -188,10 +222,8 @@ lac_status lac_cuda_dense_execute(const lac_problem *problem, const void *opaque
                                    .ldd = apart ? lac_dense_usual_ldd(p) : call->ldy,
                                    .alpha = apart ? 1.0f : call->alpha,
                                    .beta = p->has_residual ? call->beta : 0.0f};
-    int choice = choice_of(state, &operands);
-    char *library_part = (char *)(workspace + kept_bytes(p));
-    status = lac_dense_run(problem->device, p, &operands, &state->way.choice[choice], library_part, call->stream);
-    if (status == LAC_STATUS_UNSUPPORTED && choice == LAC_DENSE_USUAL) /* the other one takes operands however they lie */
-        status = lac_dense_run(problem->device, p, &operands, &state->way.choice[LAC_DENSE_LEAST], library_part, call->stream);
+    char *own_part = (char *)workspace, *library_part = own_part + kept_bytes(p);
+    status = align_bias(problem, state, own_part + lac_cuda_aligned(sums_bytes(p)), call->stream, &operands);
+    if (!status) status = multiply(problem, state, &operands, library_part, call->stream);
     return status || !state->plan.program[FINISH] ? status : finish(problem, state, call, &gpu_call, sums);
 }

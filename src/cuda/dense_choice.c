@@ -194,12 +194,8 @@ lac_status lac_dense_choose(const lac_problem *problem, bool may_time, lac_dense
             return status;
         }
     }
-    lac_lt_answer least[LAC_DENSE_MOST_ANSWERS];
-    lac_dense_alignment alignment = lac_dense_alignment_least(&ways.product[way]);
-    int count;
-    if ((status = lac_dense_ask(problem->device, &ways.product[way], &alignment, least, &count))) return status;
+    lac_dense_alignment least = lac_dense_alignment_least(&ways.product[way]);
     out->product = ways.product[way];
-    out->choice[LAC_DENSE_USUAL] = ways.answers[way][number];
-    out->choice[LAC_DENSE_LEAST] = least[0];
-    return LAC_STATUS_OK;
+    out->usual = ways.answers[way][number];
+    return lac_dense_ask(problem->device, &out->product, &least, out->anywhere, &out->anywhere_count);
 }

@@ -95,13 +95,13 @@ typedef struct lac_dense_timing {
 lac_status lac_dense_time(const lac_device *device, const lac_dense_candidate *candidates, int count, double expected,
                           lac_dense_timing *out);
 
-/* Algorithms are chosen for operands as they usually lie; for others there is a second choice. */
-enum { LAC_DENSE_USUAL, LAC_DENSE_LEAST, LAC_DENSE_CHOICES };
-
-/* How a product is done. */
+/* How a product is done. An algorithm is chosen for operands as they usually lie; for others there are those that the library names
+ * for operands that lie anywhere, the best first. Such a one may refuse a call all the same, and the next one is tried. */
 typedef struct lac_dense_way {
     lac_dense_product product;
-    lac_lt_answer choice[LAC_DENSE_CHOICES];
+    lac_lt_answer usual;
+    lac_lt_answer anywhere[LAC_DENSE_MOST_ANSWERS];
+    int anywhere_count;
 } lac_dense_way;
 
 /* dense_choice.c: how to do the problem's product. What was timed before is remembered; `may_time` lets what was not be timed.

@@ -46,7 +46,7 @@ typedef struct answer {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     long handles, calls, fail_at, products, last_algorithm;
-    int fail_with, answers, refuse_handles, refuse_aligned;
+    int fail_with, answers, refuse_handles, refuse_aligned, refuse_first;
     double (*takes)(int number, int left, int right);
     void (*advance)(double milliseconds);
 } fake = {.answers = 3};
@@ -79,6 +79,8 @@ void fake_lt_fail_at(long number, int result)
 void fake_lt_set_answers(int count) { fake.answers = count; }
 /* Algorithms for aligned operands then take none. */
 void fake_lt_refuse_aligned(int refuse) { fake.refuse_aligned = refuse; }
+/* So many of the first algorithms for operands without alignment then take none, as the library does now and then. */
+void fake_lt_refuse_first(int count) { fake.refuse_first = count; }
 /* How long a product takes on the fake driver's clock, by the number of its algorithm and whether its operands are transposed. While
  * that is told, nothing is multiplied. */
 void fake_lt_set_times(double (*takes)(int number, int left, int right), void (*advance)(double milliseconds))
@@ -298,6 +300,9 @@ int cublasLtMatmul(void *handle, const desc *d, const float *alpha, const void *
         return NOT_SUPPORTED;
     if (fake.refuse_aligned && algo->alignment[0] == 16 && algo->alignment[1] == 16 && algo->alignment[3] == 16)
         return NOT_SUPPORTED;
+    int anywhere = algo->alignment[0] < 16 || algo->alignment[1] < 16 || algo->alignment[3] < 16;
+    if (anywhere && (int)algo->number < fake.refuse_first) return NOT_SUPPORTED;
+    if (d->epilogue == EPILOGUE_BIAS && (uintptr_t)d->bias % 16) return NOT_SUPPORTED;
     size_t wanted = (size_t)WORKSPACE >> algo->number;
     if (workspace_bytes < wanted || (uintptr_t)workspace % 256) return INVALID_VALUE;
     memset(workspace, 0xa5, wanted); /* it is the library's */
@@ -316,8 +321,7 @@ int cublasLtMatmul(void *handle, const desc *d, const float *alpha, const void *
     if (fake.takes) fake.advance(fake.takes((int)algo->number, d->left, d->right));
     pthread_mutex_lock(&lock);
     fake.products++;
-    fake.last_algorithm =
-        (long)algo->number + (algo->alignment[0] < 16 || algo->alignment[1] < 16 || algo->alignment[3] < 16 ? 100 : 0);
+    fake.last_algorithm = (long)algo->number + (anywhere ? 100 : 0);
     pthread_mutex_unlock(&lock);
     return SUCCESS;
 }

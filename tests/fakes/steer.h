@@ -11,7 +11,7 @@ static long (*fake_live)(void), (*fake_calls)(void), (*fake_launches)(void), (*f
     (*fake_lt_products)(void), (*fake_lt_last_algorithm)(void);
 static void (*fake_fail_at)(long number, int result), (*fake_lt_fail_at)(long number, int result);
 static void (*fake_set_most_bytes)(size_t bytes), (*fake_lt_set_answers)(int count), (*fake_lt_refuse_aligned)(int refuse),
-    (*fake_lt_refuse_handles)(int refuse);
+    (*fake_lt_refuse_first)(int count), (*fake_lt_refuse_handles)(int refuse);
 static void (*fake_advance)(double milliseconds), (*fake_set_launch_time)(double milliseconds),
     (*fake_set_untold_time)(double milliseconds),
     (*fake_lt_set_times)(fake_lt_takes *takes, void (*advance)(double milliseconds));
@@ -37,6 +37,7 @@ static int load_fakes(void **state)
     fake_find(lt, "fake_lt_fail_at", &fake_lt_fail_at);
     fake_find(lt, "fake_lt_set_answers", &fake_lt_set_answers);
     fake_find(lt, "fake_lt_refuse_aligned", &fake_lt_refuse_aligned);
+    fake_find(lt, "fake_lt_refuse_first", &fake_lt_refuse_first);
     fake_find(lt, "fake_lt_refuse_handles", &fake_lt_refuse_handles);
     fake_find(lt, "fake_lt_set_times", &fake_lt_set_times);
     return 0;
