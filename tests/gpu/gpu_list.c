@@ -287,7 +287,7 @@ static int64_t outputs_of(const pairwise_row *shape)
 static int64_t inputs_of(const pairwise_row *shape)
 {
     int64_t m = tokens[shape->value[TOKENS]], k = inputs[shape->value[INPUTS]];
-    bool few = m <= 16 && outputs[shape->value[OUTPUTS]] <= 33;
+    bool few = m <= 16 && outputs_of(shape) <= 33;
     return few && shape->value[INPUTS] % 2 ? k + (m <= 2 ? 61000 : 21000) : k;
 }
 
@@ -298,6 +298,9 @@ static bool run_shape(lac_device *device, const gpu_row *row, const pairwise_row
                       case_run *run)
 {
     int64_t m = tokens[shape->value[TOKENS]], n = outputs_of(shape), k = inputs_of(shape);
+    if (getenv("LAC_TEST_GPU_CASE")) /* who asks for one row wants to know what it is */
+        printf("  m %lld, n %lld, k %lld, padding %d, scaling %d, C is Y %d, fill %d\n", (long long)m, (long long)n,
+               (long long)k, shape->value[PADDING], shape->value[SCALING], shape->value[IN_PLACE], (int)fill);
     lac_weight *weight = weight_of(random, row, n, k, fill);
     lac_plan *plan = NULL;
     lac_plan_options options = row->options;

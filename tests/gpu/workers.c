@@ -269,16 +269,22 @@ static void store_results(const board *b, const gpu_list *list, const char *path
     fclose(file);
 }
 
-/* A kernel that never ends is a failed row, not a test that never ends: its process is ended, and told of as others are. */
+/* A kernel that never ends is a failed row, not a test that never ends: its process is ended, and told of as others are. Such a kernel may
+ * keep the whole GPU from the processes beside it; so only the one that is at its row for longest is ended, and the others get until the
+ * next look to go on. */
 static void end_stuck(const board *b, const gpu_list *list, pid_t children[], int workers, double row_seconds)
 {
+    int oldest = -1, stuck = 0;
     for (int i = 0; i < workers; ++i) {
-        int at = atomic_load(&b->current[i]);
-        if (!children[i] || at < 0 || now() - atomic_load(&b->since[i]) < row_seconds) continue;
-        fprintf(stderr, "%s:%d goes on for more than %.0f s; its process is ended\n", list->rows[at].kernel,
-                list->rows[at].index, row_seconds);
-        kill(children[i], SIGKILL);
+        if (!children[i] || atomic_load(&b->current[i]) < 0 || now() - atomic_load(&b->since[i]) < row_seconds) continue;
+        ++stuck;
+        if (oldest < 0 || atomic_load(&b->since[i]) < atomic_load(&b->since[oldest])) oldest = i;
     }
+    if (oldest < 0) return;
+    const gpu_row *row = &list->rows[atomic_load(&b->current[oldest])];
+    fprintf(stderr, "%s:%d goes on for more than %.0f s, as do %d others; its process is ended\n", row->kernel, row->index,
+            row_seconds, stuck - 1);
+    kill(children[oldest], SIGKILL);
 }
 
 /* Waits for the next process that ends; every few seconds it tells how far the rows are and looks for those that are stuck. */
