@@ -35,7 +35,7 @@ test clang asan tsan neon: export OMP_WAIT_POLICY := passive
 
 test:
 	@scripts/setup.sh test $(BUILD)
-	@$(CONFIGURE)
+	@$(CONFIGURE) -DLAC_PYTHON=ON
 	@$(COMPILE)
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
@@ -77,16 +77,16 @@ sanitize: asan tsan
 
 asan:
 	@scripts/setup.sh ci $(BUILD)
-	@scripts/sanitize.sh address build-asan $(JOBS) $(ASAN_SCALE)
+	@scripts/sanitize.sh address build-asan $(JOBS) $(ASAN_SCALE) $(BUILD)/venv/bin/python
 
 tsan:
 	@scripts/setup.sh ci $(BUILD)
-	@scripts/sanitize.sh thread build-tsan $(JOBS) $(TSAN_SCALE)
+	@scripts/sanitize.sh thread build-tsan $(JOBS) $(TSAN_SCALE) $(BUILD)/venv/bin/python
 
 # cuda_kernels_* and emulated_* are about device code, which does not depend on who compiled the host's.
 clang:
 	@scripts/setup.sh ci $(BUILD)
-	cmake -S . -B build-clang -G Ninja -DCMAKE_C_COMPILER=clang \
+	cmake -S . -B build-clang -G Ninja -DCMAKE_C_COMPILER=clang -DLAC_PYTHON=ON \
 		-DLAC_TEST_PYTHON:FILEPATH=$(BUILD)/venv/bin/python $(CMAKE_FLAGS)
 	cmake --build build-clang -j $(JOBS)
 	LAC_TEST_SCALE=$(ASAN_SCALE) ctest --test-dir build-clang --output-on-failure -j $(JOBS) -E '^(cuda_kernels|emulated)_'

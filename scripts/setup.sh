@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh build              compiler, CMake, Ninja, pkg-config, jansson, cmocka
 #   scripts/setup.sh bench              and OpenBLAS, on OpenMP, so that its threads and Lacuna's are one pool
-#   scripts/setup.sh test [BUILD]       and a C++ compiler and Python; numpy, safetensors and NVRTC in BUILD/venv
+#   scripts/setup.sh test [BUILD]       and a C++ compiler, Python and its headers; numpy, safetensors and NVRTC in BUILD/venv
 #   scripts/setup.sh ci [BUILD]         and clang, libomp, clang-format
 #   scripts/setup.sh neon BUILD         build's, a compiler and qemu for 64-bit Arm; jansson and cmocka for it in BUILD/sysroot
 #
@@ -76,6 +76,7 @@ probe_test() {
     has "${CXX:-c++}" || lack g++
     has python3 || lack python3
     python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || lack python3-venv
+    python3 -c 'import os, sysconfig; os.stat(os.path.join(sysconfig.get_paths()["include"], "Python.h"))' >/dev/null 2>&1 || lack python3-dev
 }
 
 probe_ci() {
@@ -143,7 +144,7 @@ install_missing() {
 }
 
 # The Python packages are for the tests that say so when they are skipped for want of them: numpy and safetensors for
-# python_safetensors, NVRTC for cuda_kernels_*. One that this machine has elsewhere is found by itself, but then it may be any
+# python_safetensors and python_core_*, NVRTC for cuda_kernels_*. One that this machine has elsewhere is found by itself, but then it may be any
 # version, and a fresh machine has none.
 set_up_python() {
     python=$build/venv/bin/python
@@ -153,7 +154,7 @@ set_up_python() {
         rm -rf "$build/venv"
         if ! python3 -m venv "$build/venv" >"$build/venv.log" 2>&1 ||
             ! "$python" -m pip install --quiet --retries 1 --timeout 20 numpy safetensors >>"$build/venv.log" 2>&1; then
-            echo "setup.sh: no numpy and safetensors from PyPI ($build/venv.log says why): the test python_safetensors will be skipped" >&2
+            echo "setup.sh: no numpy and safetensors from PyPI ($build/venv.log says why): the tests python_* will be skipped" >&2
         fi
     fi
     for library in "$build"/venv/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.13; do

@@ -1,10 +1,8 @@
 /* array.c - looks at other people's arrays without copying them. Those with a buffer (numpy, memoryview) are asked for it, all others for DLPack's capsule
- * (PyTorch, CuPy, JAX, our DeviceArray), whose layout https://dmlc.github.io/dlpack specifies. Results are made by lacuna._arrays.empty, of the kind of
- * the array that came in. */
+ * (PyTorch, CuPy, JAX: dlpack.c). Results are made by lacuna._arrays.empty, of the kind of the array that came in. */
 #include <stdio.h>
 #include <string.h>
 
-#include "dlpack.h"
 #include "lacpy.h"
 
 /* ---- by the buffer protocol */
@@ -17,16 +15,45 @@ static lac_dtype dtype_of_format(const char *format)
     return *format == 'f' ? LAC_DTYPE_F32 : *format == 'e' ? LAC_DTYPE_F16 : *format == 'd' ? LAC_DTYPE_F64 : LAC_DTYPE_NONE;
 }
 
+/* The exception that is set is numpy's or some other owner's, who knows no name of the argument: says what is wrong where that is known. */
+static void explain_refusal(PyObject *object, const char *name, lacpy_access access)
+{
+    if (access != LACPY_WRITE || !(PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_BufferError)))
+        return;
+    PyObject *type, *value, *traceback;
+    Py_buffer readable;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (PyObject_GetBuffer(object, &readable, PyBUF_STRIDES | PyBUF_FORMAT) < 0) {
+        PyErr_Clear();
+        PyErr_Restore(type, value, traceback);
+        return;
+    }
+    PyBuffer_Release(&readable);
+    Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(traceback);
+    PyErr_Format(PyExc_ValueError, "%s is read-only; it must be writable", name);
+}
+
+/* A subclass of numpy's arrays may be more than its elements: of one with a mask that would be lost without a word. */
+static int refuse_masked(PyObject *object, const char *name)
+{
+    if (Py_TYPE(object) == lacpy.ndarray || !PyObject_TypeCheck(object, lacpy.ndarray) ||
+        !PyObject_HasAttrString(object, "mask"))
+        return 0;
+    PyErr_Format(PyExc_TypeError, "%s is a masked array, whose mask Lacuna does not know; pass its data, or filled()", name);
+    return -1;
+}
+
 /* `dtype` is what the elements are where their format does not say it. */
 static int look_at_buffer(PyObject *object, const char *name, lacpy_access access, lac_dtype dtype, lacpy_array *out)
 {
     int flags = PyBUF_STRIDES | PyBUF_FORMAT | (access == LACPY_WRITE ? PyBUF_WRITABLE : 0);
-    if (PyObject_GetBuffer(object, &out->buffer, flags) < 0) return -1;
+    if (refuse_masked(object, name) < 0) return -1;
+    if (PyObject_GetBuffer(object, &out->buffer, flags) < 0) return (explain_refusal(object, name, access), -1);
     const Py_buffer *b = &out->buffer;
     out->has_buffer = true;
     out->data = b->buf;
     out->dtype = dtype ? dtype : dtype_of_format(b->format);
-    if (!out->dtype) {
+    if (!out->dtype || b->itemsize != (Py_ssize_t)lac_dtype_size(out->dtype)) {
         PyErr_Format(PyExc_TypeError, "%s has elements of type '%s'; they must be f32, f16, bf16 or f64", name,
                      b->format ? b->format : "B");
         return -1;
@@ -47,84 +74,6 @@ static int look_at_buffer(PyObject *object, const char *name, lacpy_access acces
     return 0;
 }
 
-/* ---- by DLPack */
-
-static lac_dtype dtype_of_dlpack(const lacpy_dl_tensor *t)
-{
-    if (t->lanes != 1) return LAC_DTYPE_NONE;
-    if (t->code == LACPY_DL_BFLOAT && t->bits == 16) return LAC_DTYPE_BF16;
-    if (t->code != LACPY_DL_FLOAT) return LAC_DTYPE_NONE;
-    return t->bits == 32 ? LAC_DTYPE_F32 : t->bits == 16 ? LAC_DTYPE_F16 : t->bits == 64 ? LAC_DTYPE_F64 : LAC_DTYPE_NONE;
-}
-
-static int read_dlpack(const lacpy_dl_tensor *t, const char *name, lacpy_array *out)
-{
-    out->dtype = dtype_of_dlpack(t);
-    if (!out->dtype) {
-        PyErr_Format(PyExc_TypeError, "%s has elements of DLPack's type %d with %d bits; they must be f32, f16, bf16 or f64",
-                     name, (int)t->code, (int)t->bits);
-        return -1;
-    }
-    if (t->dimensions > LACPY_MOST_DIMENSIONS) {
-        PyErr_Format(PyExc_ValueError, "%s has %d dimensions; it may have %d", name, (int)t->dimensions, LACPY_MOST_DIMENSIONS);
-        return -1;
-    }
-    out->on_gpu = t->device_type == LACPY_DL_CUDA || t->device_type == LACPY_DL_CUDA_MANAGED;
-    if (!out->on_gpu && t->device_type != LACPY_DL_CPU && t->device_type != LACPY_DL_CUDA_HOST) {
-        PyErr_Format(PyExc_ValueError, "%s is on a device of DLPack's kind %d; it must be a CPU's or a CUDA GPU's", name,
-                     (int)t->device_type);
-        return -1;
-    }
-    out->gpu = out->on_gpu ? t->device_number : 0;
-    out->data = (char *)t->data + t->byte_offset;
-    out->dimensions = t->dimensions;
-    int64_t next = 1;
-    for (int i = t->dimensions - 1; i >= 0; i--) {
-        out->shape[i] = t->shape[i];
-        out->stride[i] = t->strides ? t->strides[i] : next;
-        next *= t->shape[i];
-    }
-    return 0;
-}
-
-/* The stream on which the array's owner must have finished: DLPack writes CUDA's default stream as 1. */
-static PyObject *ask_for_capsule(PyObject *object, void *stream)
-{
-    PyObject *device = PyObject_CallMethod(object, "__dlpack_device__", NULL);
-    long kind = 0;
-    if (device) {
-        PyObject *first = PySequence_GetItem(device, 0);
-        PyObject *number = first ? PyNumber_Long(first) : NULL;
-        if (number) kind = PyLong_AsLong(number);
-        Py_XDECREF(first);
-        Py_XDECREF(number);
-        Py_DECREF(device);
-    }
-    if (PyErr_Occurred()) return NULL;
-    PyObject *method = PyObject_GetAttrString(object, "__dlpack__"), *nothing = PyTuple_New(0), *named = PyDict_New(),
-             *capsule = NULL;
-    int ready = method && nothing && named;
-    if (ready && (kind == LACPY_DL_CUDA || kind == LACPY_DL_CUDA_MANAGED)) {
-        PyObject *number = stream ? PyLong_FromVoidPtr(stream) : PyLong_FromLong(1);
-        ready = number && PyDict_SetItemString(named, "stream", number) == 0;
-        Py_XDECREF(number);
-    }
-    if (ready) capsule = PyObject_Call(method, nothing, named);
-    Py_XDECREF(method);
-    Py_XDECREF(nothing);
-    Py_XDECREF(named);
-    return capsule;
-}
-
-static int look_at_dlpack(PyObject *object, const char *name, void *stream, lacpy_array *out)
-{
-    out->holder = ask_for_capsule(object, stream);
-    if (!out->holder) return -1;
-    /* Borrowed while the capsule lives: it is not renamed, so its own destructor gives the array back. */
-    const lacpy_dl_managed *managed = PyCapsule_GetPointer(out->holder, LACPY_DL_NAME);
-    return managed ? read_dlpack(&managed->tensor, name, out) : -1;
-}
-
 /* ---- ours */
 
 static void look_at_device_array(lacpy_device_array *array, lacpy_array *out)
@@ -132,35 +81,37 @@ static void look_at_device_array(lacpy_device_array *array, lacpy_array *out)
     out->data = array->data;
     out->dtype = array->dtype;
     out->dimensions = array->dimensions;
-    int64_t next = 1;
-    for (int i = array->dimensions - 1; i >= 0; i--) {
-        out->shape[i] = array->shape[i];
-        out->stride[i] = next;
-        next *= array->shape[i];
-    }
+    memcpy(out->shape, array->shape, sizeof out->shape);
+    memcpy(out->stride, array->stride, sizeof out->stride);
     out->on_gpu = array->device->gpu >= 0;
     out->gpu = out->on_gpu ? array->device->gpu : 0;
     out->holder = Py_NewRef((PyObject *)array);
 }
 
-/* Arrays that have neither, but whose bytes are known: lacuna._arrays.adapt gives (something with a buffer, the dtype's name) or None. */
+/* Arrays that have neither, but whose bytes are known: lacuna._arrays.adapt gives (something with a buffer, the dtype's name) or None. What is set when
+ * this is called, if anything, is why the array's own buffer was refused. */
 static int look_at_adapted(PyObject *object, const char *name, lacpy_access access, lacpy_array *out)
 {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
     PyObject *pair = PyObject_CallFunctionObjArgs(lacpy.adapt, object, NULL);
-    if (!pair) return -1;
     int result = -1;
-    if (pair == Py_None) {
-        PyObject *type = PyType_GetName(Py_TYPE(object));
+    if (pair == Py_None && type) {
+        PyErr_Restore(type, value, traceback);
+        type = value = traceback = NULL;
+    } else if (pair == Py_None) {
+        PyObject *kind = PyType_GetName(Py_TYPE(object));
         PyErr_Format(PyExc_TypeError,
                      "%s is of type %V; it must be an array: numpy's, PyTorch's, or any with a buffer or __dlpack__", name,
-                     type, "?");
-        Py_XDECREF(type);
-    } else {
+                     kind, "?");
+        Py_XDECREF(kind);
+    } else if (pair) {
         lac_dtype dtype = LAC_DTYPE_NONE;
         if (PyTuple_Check(pair) && PyTuple_Size(pair) == 2 && lacpy_dtype_parse(name, PyTuple_GetItem(pair, 1), &dtype) == 0)
             result = look_at_buffer(PyTuple_GetItem(pair, 0), name, access, dtype, out);
     }
-    Py_DECREF(pair);
+    Py_XDECREF(pair);
+    Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(traceback);
     return result;
 }
 
@@ -172,23 +123,11 @@ int lacpy_array_get(PyObject *object, const char *name, lacpy_access access, voi
         look_at_device_array((lacpy_device_array *)object, out);
     } else if (PyObject_CheckBuffer(object)) {
         result = look_at_buffer(object, name, access, LAC_DTYPE_NONE, out);
-        if (result < 0 && !out->has_buffer && PyErr_ExceptionMatches(PyExc_ValueError)) {
-            /* numpy gives no buffer of dtypes that it does not know itself (bfloat16), nor a writable one of a read-only array */
-            PyObject *type, *value, *traceback;
-            PyErr_Fetch(&type, &value, &traceback);
-            PyObject *pair = PyObject_CallFunctionObjArgs(lacpy.adapt, object, NULL);
-            bool known = pair && pair != Py_None;
-            Py_XDECREF(pair);
-            PyErr_Clear();
-            if (known) {
-                Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(traceback);
-                result = look_at_adapted(object, name, access, out);
-            } else {
-                PyErr_Restore(type, value, traceback);
-            }
-        }
+        /* numpy gives no buffer of dtypes that it does not know itself, such as bfloat16 */
+        if (result < 0 && !out->has_buffer && PyErr_ExceptionMatches(PyExc_ValueError))
+            result = look_at_adapted(object, name, access, out);
     } else if (PyObject_HasAttrString(object, "__dlpack__")) {
-        result = look_at_dlpack(object, name, stream, out);
+        result = lacpy_dlpack_look(object, name, access, stream, out);
     } else {
         result = look_at_adapted(object, name, access, out);
     }
@@ -199,25 +138,70 @@ int lacpy_array_get(PyObject *object, const char *name, lacpy_access access, voi
 
 void lacpy_array_release(lacpy_array *array)
 {
+    if (!array->has_buffer && !array->holder) return;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback); /* the owner's code runs here */
     if (array->has_buffer) PyBuffer_Release(&array->buffer);
     array->has_buffer = false;
     Py_CLEAR(array->holder);
+    PyErr_Restore(type, value, traceback);
 }
 
 /* ---- as matrices */
 
-static void raise_shape(const lacpy_array *array, const char *name, int64_t rows, int64_t cols)
+void lacpy_raise_shape(const lacpy_array *array, const char *name, const char *wanted)
 {
-    char text[LACPY_MOST_DIMENSIONS * 24] = "", wanted[64];
+    char text[LACPY_MOST_DIMENSIONS * 24] = "";
     size_t at = 0;
     for (int i = 0; i < array->dimensions; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld", i ? ", " : "", (long long)array->shape[i]);
-    if (rows < 0 || cols < 0)
-        snprintf(wanted, sizeof wanted, "a matrix");
-    else
-        snprintf(wanted, sizeof wanted, "(%lld, %lld)", (long long)rows, (long long)cols);
     PyErr_Format(PyExc_ValueError, "%s has the shape (%s%s); it must be %s", name, text, array->dimensions == 1 ? "," : "",
                  wanted);
+}
+
+static void raise_size(const lacpy_array *array, const char *name, int64_t rows, int64_t cols)
+{
+    char wanted[80], height[24] = "rows", width[24] = "columns";
+    if (rows >= 0) snprintf(height, sizeof height, "%lld", (long long)rows);
+    if (cols >= 0) snprintf(width, sizeof width, "%lld", (long long)cols);
+    snprintf(wanted, sizeof wanted, rows < 0 && cols < 0 ? "a matrix" : "(%s, %s)", height, width);
+    lacpy_raise_shape(array, name, wanted);
+}
+
+/* The lines of a matrix: `count` of them, `bytes` long, `apart` bytes from one to the next. */
+typedef struct lines {
+    const char *first;
+    int64_t count, bytes, apart;
+} lines;
+
+static lines lines_of(const lacpy_array *a)
+{
+    const int64_t size = (int64_t)lac_dtype_size(a->dtype);
+    if (a->dimensions == 1) return (lines){a->data, 1, a->shape[0] * size, 0};
+    int outer = a->shape[1] <= 1 || a->stride[1] == 1 ? 0 : 1;
+    if (outer == 0 && a->shape[1] == 1 && a->stride[0] == 1) outer = 1; /* a column without gaps */
+    return (lines){a->data, a->shape[outer], a->shape[1 - outer] * size, a->stride[outer] * size};
+}
+
+/* Does a line of `b` reach into the bytes [at, at + bytes)? */
+static bool reaches(const lines *b, int64_t at, int64_t bytes)
+{
+    int64_t past = at - b->bytes; /* a line that begins at or before this ends before `at` */
+    int64_t line = past < 0 ? 0 : b->apart > 0 ? past / b->apart + 1 : 1;
+    return line < b->count && line * b->apart < at + bytes;
+}
+
+bool lacpy_array_meets(const lacpy_array *a, const lacpy_array *b)
+{
+    lines p = lines_of(a), q = lines_of(b);
+    if (a->on_gpu != b->on_gpu || p.count == 0 || q.count == 0 || p.bytes == 0 || q.bytes == 0) return false;
+    const uintptr_t p_first = (uintptr_t)p.first, q_first = (uintptr_t)q.first;
+    const uintptr_t p_end = p_first + (uintptr_t)((p.count - 1) * p.apart + p.bytes),
+                    q_end = q_first + (uintptr_t)((q.count - 1) * q.apart + q.bytes);
+    if (p_end <= q_first || q_end <= p_first) return false;
+    for (int64_t i = 0; i < p.count; i++) /* they may still be columns of one buffer */
+        if (reaches(&q, (int64_t)(p_first - q_first) + i * p.apart, p.bytes)) return true;
+    return false;
 }
 
 int lacpy_array_leading(const lacpy_array *array, const char *name, lac_layout layout, int64_t *ld)
@@ -242,7 +226,7 @@ int lacpy_array_matrix(const lacpy_array *array, const char *name, int64_t rows,
         return -1;
     }
     if (array->dimensions != 2 || (rows >= 0 && array->shape[0] != rows) || (cols >= 0 && array->shape[1] != cols)) {
-        raise_shape(array, name, rows, cols);
+        raise_size(array, name, rows, cols);
         return -1;
     }
     *out = (lac_matrix){.data = array->data, .dtype = array->dtype, .rows = array->shape[0], .cols = array->shape[1]};
@@ -268,7 +252,8 @@ int lacpy_matrix_get(PyObject *object, const char *name, lacpy_access access, in
 
 /* ---- new ones */
 
-PyObject *lacpy_array_new(PyObject *like, int dimensions, const int64_t *shape, lac_dtype dtype, lac_layout layout)
+PyObject *lacpy_array_new(PyObject *like, int dimensions, const int64_t *shape, lac_dtype dtype, lac_layout layout,
+                          PyObject *device)
 {
     PyObject *sizes = PyTuple_New(dimensions);
     for (int i = 0; sizes && i < dimensions; i++) {
@@ -276,13 +261,13 @@ PyObject *lacpy_array_new(PyObject *like, int dimensions, const int64_t *shape, 
         if (!size || PyTuple_SetItem(sizes, i, size) < 0) Py_CLEAR(sizes);
     }
     if (!sizes) return NULL;
-    return PyObject_CallFunction(lacpy.empty, "ONsi", like ? like : Py_None, sizes, lac_dtype_name(dtype),
-                                 layout == LAC_LAYOUT_FEATURE_MAJOR);
+    return PyObject_CallFunction(lacpy.empty, "ONsOO", like ? like : Py_None, sizes, lac_dtype_name(dtype),
+                                 layout == LAC_LAYOUT_FEATURE_MAJOR ? Py_True : Py_False, device ? device : Py_None);
 }
 
 PyObject *lacpy_array_of_u32(const uint32_t *values, int64_t count)
 {
-    PyObject *array = PyObject_CallFunction(lacpy.empty, "O(L)si", Py_None, (long long)count, "u32", 0);
+    PyObject *array = PyObject_CallFunction(lacpy.empty, "O(L)s", Py_None, (long long)count, "u32");
     if (!array) return NULL;
     Py_buffer buffer;
     if (PyObject_GetBuffer(array, &buffer, PyBUF_WRITABLE) < 0) {

@@ -63,6 +63,7 @@ static PyObject *list_of(lac_status (*probe)(size_t index, void *info), void *in
         if (!record || PyList_Append(list, record) < 0) Py_CLEAR(list);
         Py_XDECREF(record);
     }
+    if (list && lacpy_log_deliver() < 0) Py_CLEAR(list);
     return list;
 }
 
@@ -125,7 +126,7 @@ lacpy_device *lacpy_device_of(PyObject *object)
             PyErr_Format(PyExc_TypeError, "device is %R; it must be a Device or a name such as 'cpu' or 'cuda:0'", object);
         return NULL;
     }
-    const char *name = PyUnicode_AsUTF8AndSize(text, NULL);
+    const char *name = lacpy_text("device", text);
     if (name && !strcmp(name, "cuda")) name = "cuda:0";
     lacpy_device *device = name ? open_device(name) : NULL;
     Py_DECREF(text);
@@ -134,17 +135,19 @@ lacpy_device *lacpy_device_of(PyObject *object)
 
 static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"name", NULL};
-    PyObject *name = NULL;
+    static const char *const names[] = {"name", NULL};
+    PyObject *name;
     (void)type;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:Device", names, &name)) return NULL;
+    if (lacpy_arguments("Device", args, kwargs, names, 0, &name, NULL) < 0) return NULL;
     return (PyObject *)lacpy_device_of(name);
 }
 
 static void destroy(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
+    Py_BEGIN_ALLOW_THREADS; /* the last of a GPU's waits for what was put on it */
     lac_device_close(((lacpy_device *)self)->device);
+    Py_END_ALLOW_THREADS;
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -177,7 +180,8 @@ static PyObject *reduce(PyObject *self, PyObject *unused)
 static PyMethodDef methods[] = {
     {"synchronize", synchronize, METH_NOARGS,
      "synchronize()\n--\n\nWaits until everything that was put on the device is done. A kernel that failed says so here."},
-    {"__reduce__", reduce, METH_NOARGS, NULL},
+    LACPY_COPIES,
+    {"__reduce__", reduce, METH_NOARGS, "for pickle: by its name"},
     {NULL, NULL, 0, NULL}};
 
 static PyMethodDef functions[] = {
@@ -190,10 +194,10 @@ static PyMethodDef functions[] = {
 
 int lacpy_device_init(PyObject *module)
 {
-    device_record = lacpy_record_type("lacuna.DeviceInfo", "A device of this machine.", device_fields);
+    device_record = lacpy_record_type(module, "lacuna.DeviceInfo", "A device of this machine.", device_fields);
     component_record =
-        lacpy_record_type("lacuna.ComponentInfo", "Something that Lacuna looks for when it runs.", component_fields);
-    kernel_record = lacpy_record_type("lacuna.KernelInfo", "A kernel of the registry.", kernel_fields);
+        lacpy_record_type(module, "lacuna.ComponentInfo", "Something that Lacuna looks for when it runs.", component_fields);
+    kernel_record = lacpy_record_type(module, "lacuna.KernelInfo", "A kernel of the registry.", kernel_fields);
     PyGetSetDef *attributes = lacpy_attributes(device_fields, get_field, NULL);
     if (!device_record || !component_record || !kernel_record || !attributes) return -1;
     PyType_Slot slots[] = {

@@ -4,52 +4,60 @@
 #include "dlpack.h"
 #include "lacpy.h"
 
-/* "f32" and its like, with the bytes that so many elements take; -1 with an exception when that is too much. */
-static int count_bytes(lacpy_device_array *self)
+/* Strides and bytes, from dtype and shape; -1 with an exception when that is too much. A size of zero counts as one here, so that whatever passes can be
+ * counted in any order. */
+static int lay_out(lacpy_device_array *self, PyObject *shape)
 {
-    uint64_t bytes = lac_dtype_size(self->dtype);
-    for (int i = 0; i < self->dimensions; i++) {
-        if (self->shape[i] < 0) {
-            PyErr_Format(PyExc_ValueError, "shape has the size %lld; it must not be negative", (long long)self->shape[i]);
+    int64_t elements = 1, bytes;
+    bool is_empty = false;
+    for (int i = self->dimensions - 1; i >= 0; i--) {
+        self->stride[i] = elements;
+        is_empty = is_empty || self->shape[i] == 0;
+        if (__builtin_mul_overflow(elements, self->shape[i] ? self->shape[i] : 1, &elements) ||
+            __builtin_mul_overflow(elements, (int64_t)lac_dtype_size(self->dtype), &bytes)) {
+            PyErr_Format(PyExc_ValueError, "shape is %R, more elements than memory has", shape);
             return -1;
         }
-        if (self->shape[i] && bytes > UINT64_MAX / 2 / (uint64_t)self->shape[i]) {
-            PyErr_SetString(PyExc_ValueError, "shape has more elements than can be counted");
-            return -1;
-        }
-        bytes *= (uint64_t)self->shape[i];
     }
-    self->bytes = bytes;
+    self->bytes = is_empty ? 0 : (uint64_t)elements * lac_dtype_size(self->dtype);
     return 0;
 }
 
 static int read_shape(lacpy_device_array *self, PyObject *shape)
 {
     PyObject *sizes = PyIndex_Check(shape) ? PyTuple_Pack(1, shape) : PySequence_Tuple(shape);
-    if (!sizes) return -1;
+    if (!sizes) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_TypeError, "shape is %R; it must be an int or a sequence of int", shape);
+        return -1;
+    }
     Py_ssize_t count = PyTuple_Size(sizes);
     int result = count <= LACPY_MOST_DIMENSIONS ? 0 : -1;
     if (result < 0) PyErr_Format(PyExc_ValueError, "shape has %zd dimensions; it may have %d", count, LACPY_MOST_DIMENSIONS);
-    for (Py_ssize_t i = 0; !result && i < count; i++) {
-        self->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(sizes, i));
-        if (self->shape[i] == -1 && PyErr_Occurred()) result = -1;
-    }
+    for (Py_ssize_t i = 0; !result && i < count; i++)
+        result = lacpy_integer("a size of shape", PyTuple_GetItem(sizes, i), 0, INT64_MAX, &self->shape[i]);
     Py_DECREF(sizes);
-    self->dimensions = (int)count;
-    return result;
+    if (!result) self->dimensions = (int)count;
+    return result ? -1 : lay_out(self, shape);
+}
+
+static lacpy_device_array *begin(PyTypeObject *type)
+{
+    lacpy_device_array *self = PyObject_New(lacpy_device_array, type);
+    if (self)
+        memset((char *)self + offsetof(lacpy_device_array, device), 0, sizeof *self - offsetof(lacpy_device_array, device));
+    return self;
 }
 
 static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"shape", "dtype", "device", NULL};
-    PyObject *shape, *dtype, *device = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|O:DeviceArray", names, &shape, &dtype, &device)) return NULL;
-    lacpy_device_array *self = PyObject_New(lacpy_device_array, type);
+    static const char *const names[] = {"shape", "dtype", "device", NULL};
+    PyObject *values[3];
+    if (lacpy_arguments("DeviceArray", args, kwargs, names, 2, values, NULL) < 0) return NULL;
+    lacpy_device_array *self = begin(type);
     if (!self) return NULL;
-    self->device = NULL;
-    self->data = NULL;
-    if (read_shape(self, shape) < 0 || lacpy_dtype_parse("dtype", dtype, &self->dtype) < 0 || count_bytes(self) < 0 ||
-        !(self->device = lacpy_device_of(device))) {
+    if (lacpy_dtype_parse("dtype", values[1], &self->dtype) < 0 || read_shape(self, values[0]) < 0 ||
+        !(self->device = lacpy_device_of(values[2]))) {
         Py_DECREF(self);
         return NULL;
     }
@@ -65,27 +73,63 @@ static void destroy(PyObject *object)
 {
     lacpy_device_array *self = (lacpy_device_array *)object;
     PyTypeObject *type = Py_TYPE(object);
-    if (self->device) lac_device_release(self->device->device, self->data);
+    if (self->device && !self->base) {
+        Py_BEGIN_ALLOW_THREADS; /* on a GPU this waits for the work that uses it */
+        lac_device_release(self->device->device, self->data);
+        Py_END_ALLOW_THREADS;
+    }
     Py_XDECREF((PyObject *)self->device);
+    Py_XDECREF(self->base);
     PyObject_Free(self);
     Py_DECREF(type);
 }
 
-/* The host's array, whose shape and dtype must be ours, without gaps. */
+/* The transpose, which shares the memory: how a feature-major matrix is made, as the transpose of a contiguous one. */
+static PyObject *get_transpose(PyObject *object, void *unused)
+{
+    (void)unused;
+    lacpy_device_array *self = (lacpy_device_array *)object;
+    if (self->dimensions > 2) {
+        PyErr_Format(PyExc_ValueError, "the array has %d dimensions; T is for a matrix", self->dimensions);
+        return NULL;
+    }
+    lacpy_device_array *view = begin(Py_TYPE(object));
+    if (!view) return NULL;
+    view->device = (lacpy_device *)Py_NewRef((PyObject *)self->device);
+    view->base = Py_NewRef(self->base ? self->base : object);
+    view->data = self->data;
+    view->dtype = self->dtype;
+    view->dimensions = self->dimensions;
+    view->bytes = self->bytes;
+    view->stream = self->stream;
+    for (int i = 0; i < self->dimensions; i++) {
+        view->shape[i] = self->shape[self->dimensions - 1 - i];
+        view->stride[i] = self->stride[self->dimensions - 1 - i];
+    }
+    return (PyObject *)view;
+}
+
+/* The host's array, whose shape, order and dtype must be ours, without gaps. */
 static int host_array(const lacpy_device_array *self, PyObject *object, lacpy_access access, lacpy_array *out)
 {
     if (lacpy_array_get(object, "array", access, NULL, out) < 0) return -1;
-    bool same = out->dimensions == self->dimensions && out->dtype == self->dtype && !out->on_gpu;
-    int64_t next = 1;
-    for (int i = self->dimensions - 1; same && i >= 0; i--) {
-        same = out->shape[i] == self->shape[i] && (out->shape[i] <= 1 || out->stride[i] == next);
-        next *= self->shape[i];
+    bool same = out->dimensions == self->dimensions, straight = true;
+    for (int i = 0; same && i < self->dimensions; i++) {
+        same = out->shape[i] == self->shape[i];
+        straight = straight && (self->bytes == 0 || out->shape[i] <= 1 || out->stride[i] == self->stride[i]);
     }
-    if (same) return 0;
+    if (same && straight && out->dtype == self->dtype && !out->on_gpu) return 0;
+    if (out->on_gpu)
+        PyErr_Format(PyExc_ValueError, "array is in the memory of GPU %d; it must be in the host's", out->gpu);
+    else if (!same)
+        lacpy_raise_shape(out, "array", "the shape of this DeviceArray");
+    else if (out->dtype != self->dtype)
+        PyErr_Format(PyExc_TypeError, "array is of dtype %s; this DeviceArray is of %s", lac_dtype_name(out->dtype),
+                     lac_dtype_name(self->dtype));
+    else
+        PyErr_SetString(PyExc_ValueError,
+                        "array has gaps, or another order of its dimensions than this DeviceArray; pass a contiguous copy");
     lacpy_array_release(out);
-    PyErr_Format(PyExc_ValueError,
-                 "array must lie in the host's memory without gaps, with the shape and dtype (%s) of this DeviceArray",
-                 lac_dtype_name(self->dtype));
     return -1;
 }
 
@@ -107,7 +151,9 @@ static PyObject *to_numpy(PyObject *object, PyObject *unused)
 {
     (void)unused;
     lacpy_device_array *self = (lacpy_device_array *)object;
-    PyObject *array = lacpy_array_new(NULL, self->dimensions, self->shape, self->dtype, LAC_LAYOUT_ROW_MAJOR);
+    bool is_transposed = self->dimensions == 2 && self->stride[1] != 1;
+    PyObject *array = lacpy_array_new(NULL, self->dimensions, self->shape, self->dtype,
+                                      is_transposed ? LAC_LAYOUT_FEATURE_MAJOR : LAC_LAYOUT_TOKEN_MAJOR, NULL);
     lacpy_array host;
     if (!array || host_array(self, array, LACPY_WRITE, &host) < 0) {
         Py_XDECREF(array);
@@ -125,50 +171,31 @@ static PyObject *to_numpy(PyObject *object, PyObject *unused)
 /* ---- DLPack */
 
 typedef struct lent {
-    lacpy_dl_managed managed;
-    int64_t shape[LACPY_MOST_DIMENSIONS];
+    union {
+        lacpy_dl_managed plain;
+        lacpy_dl_versioned versioned;
+    };
+    int64_t shape[LACPY_MOST_DIMENSIONS], stride[LACPY_MOST_DIMENSIONS];
 } lent;
 
-/* Called from any thread, by whoever took the array. */
-static void give_back(lacpy_dl_managed *managed)
+/* Called from any thread, by whoever took the array; also after the interpreter's end, when there is nobody left to give it back to. */
+static void give_back(PyObject *owner, void *block)
 {
+    if (!Py_IsInitialized()) return;
     PyGILState_STATE state = PyGILState_Ensure();
-    Py_DECREF((PyObject *)managed->owner);
-    PyMem_Free(managed);
+    Py_DECREF(owner);
+    PyMem_Free(block);
     PyGILState_Release(state);
 }
 
+static void give_back_plain(lacpy_dl_managed *managed) { give_back(managed->owner, managed); }
+static void give_back_versioned(lacpy_dl_versioned *managed) { give_back(managed->owner, managed); }
+
+/* Nobody has taken it. */
 static void destroy_capsule(PyObject *capsule)
 {
-    if (!PyCapsule_IsValid(capsule, LACPY_DL_NAME)) return; /* taken: theirs to give back */
-    lacpy_dl_managed *managed = PyCapsule_GetPointer(capsule, LACPY_DL_NAME);
-    managed->deleter(managed);
-}
-
-static PyObject *dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
-{
-    lacpy_device_array *self = (lacpy_device_array *)object;
-    (void)args, (void)kwargs; /* copies into it are done when they return, so there is nothing to wait for on their stream */
-    lent *it = PyMem_Calloc(1, sizeof *it);
-    if (!it) return PyErr_NoMemory();
-    memcpy(it->shape, self->shape, sizeof it->shape);
-    it->managed = (lacpy_dl_managed){.tensor = {.data = self->data,
-                                                .device_type = self->device->gpu < 0 ? LACPY_DL_CPU : LACPY_DL_CUDA,
-                                                .device_number = self->device->gpu < 0 ? 0 : self->device->gpu,
-                                                .dimensions = self->dimensions,
-                                                .code = self->dtype == LAC_DTYPE_BF16 ? LACPY_DL_BFLOAT : LACPY_DL_FLOAT,
-                                                .bits = (uint8_t)(8 * lac_dtype_size(self->dtype)),
-                                                .lanes = 1,
-                                                .shape = it->shape},
-                                     .owner = object,
-                                     .deleter = give_back};
-    PyObject *capsule = PyCapsule_New(&it->managed, LACPY_DL_NAME, destroy_capsule);
-    if (!capsule) {
-        PyMem_Free(it);
-        return NULL;
-    }
-    Py_INCREF(object);
-    return capsule;
+    if (PyCapsule_IsValid(capsule, LACPY_DL_NAME)) give_back_plain(PyCapsule_GetPointer(capsule, LACPY_DL_NAME));
+    if (PyCapsule_IsValid(capsule, LACPY_DL_VERSIONED)) give_back_versioned(PyCapsule_GetPointer(capsule, LACPY_DL_VERSIONED));
 }
 
 static PyObject *dlpack_device(PyObject *object, PyObject *unused)
@@ -176,6 +203,88 @@ static PyObject *dlpack_device(PyObject *object, PyObject *unused)
     (void)unused;
     int gpu = ((lacpy_device_array *)object)->device->gpu;
     return Py_BuildValue("(ii)", gpu < 0 ? LACPY_DL_CPU : LACPY_DL_CUDA, gpu < 0 ? 0 : gpu);
+}
+
+/* What a plan has put on a stream must be done, or be on the stream that the consumer goes on with. It says -1 where it does not care. */
+static int hand_over(lacpy_device_array *self, PyObject *stream)
+{
+    if (self->device->gpu < 0) return 0;
+    int64_t number = 1;
+    if (stream && stream != Py_None && lacpy_integer("stream", stream, -1, INT64_MAX, &number) < 0) return -1;
+    lacpy_device_array *base = self->base ? (lacpy_device_array *)self->base : self;
+    if (number == -1 || (void *)(uintptr_t)(number == 1 ? 0 : number) == base->stream) return 0;
+    lac_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = lac_device_synchronize(self->device->device);
+    Py_END_ALLOW_THREADS;
+    return lacpy_check(status);
+}
+
+/* Where the consumer wants something else than this very memory: BufferError, as DLPack's specification has it. */
+static int can_lend(PyObject *object, PyObject *device, PyObject *copy)
+{
+    if (copy && copy != Py_None && PyObject_IsTrue(copy)) {
+        PyErr_SetString(PyExc_BufferError, "copy is True; a DeviceArray is handed on without a copy");
+        return -1;
+    }
+    if (!device || device == Py_None) return 0;
+    PyObject *own = dlpack_device(object, NULL);
+    int same = own ? PyObject_RichCompareBool(own, device, Py_EQ) : -1;
+    if (same == 0) PyErr_Format(PyExc_BufferError, "dl_device is %R; the array is on %R", device, own);
+    Py_XDECREF(own);
+    return same == 1 ? 0 : -1;
+}
+
+static PyObject *dlpack(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static const char *const none[] = {NULL};
+    lacpy_device_array *self = (lacpy_device_array *)object;
+    PyObject *rest = NULL;
+    if (lacpy_arguments("__dlpack__", args, kwargs, none, 0, NULL, &rest) < 0) return NULL;
+    PyObject *stream = lacpy_take(rest, "stream"), *version = lacpy_take(rest, "max_version"),
+             *device = lacpy_take(rest, "dl_device"), *copy = lacpy_take(rest, "copy"),
+             *major = version ? PySequence_GetItem(version, 0) : NULL, *capsule = NULL;
+    int64_t newest = 0;
+    lent *it = NULL;
+    if ((version && !major) || (major && lacpy_integer("max_version", major, 0, INT64_MAX, &newest) < 0) ||
+        lacpy_none_left("__dlpack__", rest) < 0 || can_lend(object, device, copy) < 0 || hand_over(self, stream) < 0)
+        goto done;
+    if (!(it = PyMem_Calloc(1, sizeof *it))) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    memcpy(it->shape, self->shape, sizeof it->shape);
+    memcpy(it->stride, self->stride, sizeof it->stride);
+    const lacpy_dl_tensor tensor = {.data = self->data,
+                                    .device_type = self->device->gpu < 0 ? LACPY_DL_CPU : LACPY_DL_CUDA,
+                                    .device_number = self->device->gpu < 0 ? 0 : self->device->gpu,
+                                    .dimensions = self->dimensions,
+                                    .code = self->dtype == LAC_DTYPE_BF16 ? LACPY_DL_BFLOAT : LACPY_DL_FLOAT,
+                                    .bits = (uint8_t)(8 * lac_dtype_size(self->dtype)),
+                                    .lanes = 1,
+                                    .shape = it->shape,
+                                    .strides = it->stride};
+    if (newest >= LACPY_DL_MAJOR)
+        it->versioned = (lacpy_dl_versioned){.major = LACPY_DL_MAJOR,
+                                             .minor = LACPY_DL_MINOR,
+                                             .owner = object,
+                                             .deleter = give_back_versioned,
+                                             .tensor = tensor};
+    else
+        it->plain = (lacpy_dl_managed){.tensor = tensor, .owner = object, .deleter = give_back_plain};
+    capsule = PyCapsule_New(it, newest >= LACPY_DL_MAJOR ? LACPY_DL_VERSIONED : LACPY_DL_NAME, destroy_capsule);
+    if (capsule)
+        Py_INCREF(object);
+    else
+        PyMem_Free(it);
+done:
+    Py_XDECREF(stream);
+    Py_XDECREF(version);
+    Py_XDECREF(device);
+    Py_XDECREF(copy);
+    Py_XDECREF(major);
+    Py_DECREF(rest);
+    return capsule;
 }
 
 /* ---- attributes */
@@ -210,6 +319,12 @@ static PyObject *get_pointer(PyObject *object, void *unused)
     return PyLong_FromVoidPtr(((lacpy_device_array *)object)->data);
 }
 
+static PyObject *get_nbytes(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(((lacpy_device_array *)object)->bytes);
+}
+
 static PyObject *represent(PyObject *object)
 {
     lacpy_device_array *self = (lacpy_device_array *)object;
@@ -223,17 +338,21 @@ static PyObject *represent(PyObject *object)
 
 static PyMethodDef methods[] = {
     {"copy_from", copy_from, METH_O,
-     "copy_from(array)\n--\n\nCopies an array of the host's, of the same shape and dtype and without gaps, into this one, "
+     "copy_from(array, /)\n--\n\nCopies an array of the host's, of the same shape and dtype and without gaps, into this one, "
      "which it returns."},
     {"numpy", to_numpy, METH_NOARGS,
      "numpy()\n--\n\nA copy as a numpy array, after all that was put on the device's default stream."},
-    {"__dlpack__", LACPY_CALL(dlpack, LACPY_KEYWORDS, NULL)},
-    {"__dlpack_device__", dlpack_device, METH_NOARGS, NULL},
+    {"__dlpack__",
+     LACPY_CALL(dlpack, LACPY_KEYWORDS,
+                "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\nA capsule, for from_dlpack.")},
+    {"__dlpack_device__", dlpack_device, METH_NOARGS, "__dlpack_device__()\n--\n\n(kind, number), for from_dlpack."},
     {NULL, NULL, 0, NULL}};
 
-static PyGetSetDef attributes[] = {{"shape", get_shape, NULL, "its sizes; the last dimension is the fastest", NULL},
+static PyGetSetDef attributes[] = {{"shape", get_shape, NULL, "its sizes", NULL},
                                    {"dtype", get_dtype, NULL, "'f32', 'f16', 'bf16' or 'f64'", NULL},
                                    {"device", get_device, NULL, "the Device in whose memory it lies", NULL},
+                                   {"T", get_transpose, NULL, "the transpose, which shares its memory", NULL},
+                                   {"nbytes", get_nbytes, NULL, "of its elements", NULL},
                                    {"pointer", get_pointer, NULL, "its address there", NULL},
                                    {NULL, NULL, NULL, NULL, NULL}};
 

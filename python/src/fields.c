@@ -47,6 +47,15 @@ PyObject *lacpy_field_get(const lacpy_field *field, const void *object)
         return PyUnicode_FromString(lac_dtype_name(*(const lac_dtype *)at));
     case LACPY_FLAGS:
         return flags_get(field->names, *(const uint32_t *)at);
+    case LACPY_SHAPE: {
+        const lac_tensor_info *info = object;
+        PyObject *shape = PyTuple_New(info->rank);
+        for (int i = 0; shape && i < info->rank; i++) {
+            PyObject *size = PyLong_FromLongLong(info->shape[i]);
+            if (!size || PyTuple_SetItem(shape, i, size) < 0) Py_CLEAR(shape);
+        }
+        return shape;
+    }
     case LACPY_PATTERN:
         if (!((const lac_pattern *)at)->family) Py_RETURN_NONE;
         return lacpy_pattern_wrap(at);
@@ -55,8 +64,7 @@ PyObject *lacpy_field_get(const lacpy_field *field, const void *object)
     return NULL;
 }
 
-/* An int within [least, most]. */
-static int integer_of(const char *name, PyObject *value, long long least, long long most, long long *out)
+int lacpy_integer(const char *name, PyObject *value, int64_t least, int64_t most, int64_t *out)
 {
     PyObject *index = PyBool_Check(value) ? NULL : PyNumber_Index(value);
     if (!index) {
@@ -68,7 +76,20 @@ static int integer_of(const char *name, PyObject *value, long long least, long l
     Py_DECREF(index);
     if (*out == -1 && PyErr_Occurred()) return -1;
     if (!overflow && *out >= least && *out <= most) return 0;
-    PyErr_Format(PyExc_ValueError, "%s is %R; it must be from %lld to %lld", name, value, least, most);
+    PyErr_Format(PyExc_ValueError, "%s is %R; it must be from %lld to %lld", name, value, (long long)least, (long long)most);
+    return -1;
+}
+
+/* True or False, also numpy's. Other things have a truth as well, but one who writes bias=b has something else in mind. */
+static int truth_of(const char *name, PyObject *value)
+{
+    if (PyBool_Check(value)) return value == Py_True;
+    PyObject *type = PyType_GetName(Py_TYPE(value));
+    bool is_numpys =
+        type && (PyUnicode_CompareWithASCIIString(type, "bool") == 0 || PyUnicode_CompareWithASCIIString(type, "bool_") == 0);
+    Py_XDECREF(type);
+    if (is_numpys) return PyObject_IsTrue(value);
+    if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "%s is %R; it must be True or False", name, value);
     return -1;
 }
 
@@ -83,7 +104,11 @@ static int flags_of(const lacpy_field *field, PyObject *value, uint32_t *out)
         return 0;
     }
     PyObject *items = PySequence_Tuple(value);
-    if (!items) return -1;
+    if (!items) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_TypeError, "%s is %R; it must be a str or a sequence of str", field->name, value);
+        return -1;
+    }
     for (Py_ssize_t i = 0; i < PyTuple_Size(items); i++) {
         if (lacpy_name_parse(field->names, field->name, PyTuple_GetItem(items, i), &one) < 0) {
             Py_DECREF(items);
@@ -95,38 +120,65 @@ static int flags_of(const lacpy_field *field, PyObject *value, uint32_t *out)
     return 0;
 }
 
-static int text_of(const lacpy_field *field, PyObject *value, const char **out)
+const char *lacpy_text(const char *name, PyObject *value)
 {
     if (!PyUnicode_Check(value)) {
-        PyErr_Format(PyExc_TypeError, "%s is %R; it must be a str", field->name, value);
-        return -1;
+        PyErr_Format(PyExc_TypeError, "%s is %R; it must be a str", name, value);
+        return NULL;
     }
     Py_ssize_t length = 0;
-    *out = PyUnicode_AsUTF8AndSize(value, &length);
-    if (!*out) return -1;
-    if ((Py_ssize_t)strlen(*out) == length) return 0;
-    PyErr_Format(PyExc_ValueError, "%s is %R, which has a null character in it", field->name, value);
-    return -1;
+    const char *text = PyUnicode_AsUTF8AndSize(value, &length);
+    if (!text || (Py_ssize_t)strlen(text) == length) return text;
+    PyErr_Format(PyExc_ValueError, "%s is %R, which has a null character in it", name, value);
+    return NULL;
+}
+
+int lacpy_texts(const char *name, PyObject *object, const char ***out, size_t *count, PyObject **held)
+{
+    *out = NULL;
+    *count = 0;
+    *held = NULL;
+    if (!object || object == Py_None) return 0;
+    PyObject *items = PyUnicode_Check(object) ? PyTuple_Pack(1, object) : PySequence_Tuple(object);
+    if (!items) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_TypeError, "%s is %R; it must be a str or a sequence of str", name, object);
+        return -1;
+    }
+    Py_ssize_t length = PyTuple_Size(items);
+    const char **list = length ? PyMem_Calloc((size_t)length, sizeof *list) : NULL;
+    int result = length && !list ? (PyErr_NoMemory(), -1) : 0;
+    for (Py_ssize_t i = 0; !result && i < length; i++)
+        if (!(list[i] = lacpy_text(name, PyTuple_GetItem(items, i)))) result = -1;
+    if (result < 0 || !length) {
+        PyMem_Free(list);
+        Py_DECREF(items);
+        return result;
+    }
+    *out = list;
+    *count = (size_t)length;
+    *held = items;
+    return 0;
 }
 
 int lacpy_field_set(const lacpy_field *field, void *object, PyObject *value)
 {
     void *at = (char *)object + field->offset;
-    long long number = 0;
-    if (value == Py_None && field->kind != LACPY_BOOL) return 0; /* the default, which is zero */
+    int64_t number = 0;
+    if (value == Py_None) return 0; /* the default, which is zero */
     switch (field->kind) {
     case LACPY_BOOL: {
-        int truth = PyObject_IsTrue(value);
+        int truth = truth_of(field->name, value);
         if (truth < 0) return -1;
         *(int32_t *)at = truth;
         return 0;
     }
     case LACPY_INT32:
-        if (integer_of(field->name, value, INT32_MIN, INT32_MAX, &number) < 0) return -1;
+        if (lacpy_integer(field->name, value, INT32_MIN, INT32_MAX, &number) < 0) return -1;
         *(int32_t *)at = (int32_t)number;
         return 0;
     case LACPY_INT64:
-        if (integer_of(field->name, value, INT64_MIN, INT64_MAX, &number) < 0) return -1;
+        if (lacpy_integer(field->name, value, INT64_MIN, INT64_MAX, &number) < 0) return -1;
         *(int64_t *)at = number;
         return 0;
     case LACPY_DOUBLE: {
@@ -138,8 +190,12 @@ int lacpy_field_set(const lacpy_field *field, void *object, PyObject *value)
         *(double *)at = amount;
         return 0;
     }
-    case LACPY_TEXT:
-        return text_of(field, value, at);
+    case LACPY_TEXT: {
+        const char *text = lacpy_text(field->name, value);
+        if (!text) return -1;
+        *(const char **)at = text;
+        return 0;
+    }
     case LACPY_ENUM:
         return lacpy_name_parse(field->names, field->name, value, at);
     case LACPY_DTYPE:
@@ -151,6 +207,7 @@ int lacpy_field_set(const lacpy_field *field, void *object, PyObject *value)
     case LACPY_UINT64:
     case LACPY_SIZE:
     case LACPY_CHARS:
+    case LACPY_SHAPE:
         break;
     }
     PyErr_Format(PyExc_SystemError, "field %s cannot be set", field->name);
@@ -196,7 +253,40 @@ int lacpy_none_left(const char *function, PyObject *rest)
     return lacpy_fields_parse(none, NULL, function, rest, NULL);
 }
 
-PyTypeObject *lacpy_record_type(const char *name, const char *doc, const lacpy_field *fields)
+int lacpy_arguments(const char *function, PyObject *args, PyObject *kwargs, const char *const *names, int needed,
+                    PyObject **values, PyObject **rest)
+{
+    Py_ssize_t given = PyTuple_Size(args), most = 0;
+    while (names[most]) most++;
+    if (given > most) {
+        PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments without a name, not %zd", function, most, given);
+        return -1;
+    }
+    PyObject *others = kwargs ? PyDict_Copy(kwargs) : PyDict_New();
+    if (!others) return -1;
+    for (Py_ssize_t i = 0; i < most; i++) {
+        PyObject *named =
+            kwargs ? PyDict_GetItemString(kwargs, names[i]) : NULL; /* kwargs outlives the call, and so do its values */
+        values[i] = i < given ? PyTuple_GetItem(args, i) : named;
+        if (named && i < given)
+            PyErr_Format(PyExc_TypeError, "%s() got two values for '%s'", function, names[i]);
+        else if (!values[i] && i < needed)
+            PyErr_Format(PyExc_TypeError, "%s() needs '%s'", function, names[i]);
+        else if (!named || PyDict_DelItemString(others, names[i]) == 0)
+            continue;
+        Py_DECREF(others);
+        return -1;
+    }
+    if (rest) {
+        *rest = others;
+        return 0;
+    }
+    int result = lacpy_none_left(function, others);
+    Py_DECREF(others);
+    return result;
+}
+
+PyTypeObject *lacpy_record_type(PyObject *module, const char *name, const char *doc, const lacpy_field *fields)
 {
     int count = 0;
     while (fields[count].name) count++;
@@ -207,6 +297,7 @@ PyTypeObject *lacpy_record_type(const char *name, const char *doc, const lacpy_f
     PyStructSequence_Desc description = {.name = name, .doc = doc, .fields = list, .n_in_sequence = count};
     PyTypeObject *type = PyStructSequence_NewType(&description);
     PyMem_Free(list);
+    if (type && PyModule_AddObjectRef(module, strrchr(name, '.') + 1, (PyObject *)type) < 0) Py_CLEAR(type);
     return type;
 }
 

@@ -14,10 +14,40 @@ PyTypeObject *lacpy_type_add(PyObject *module, PyType_Spec *spec)
     return (PyTypeObject *)type; /* our own reference: types live as long as the process */
 }
 
-PyObject *lacpy_path(PyObject *object)
+PyObject *lacpy_path(const char *name, PyObject *object)
 {
     PyObject *bytes = NULL;
-    return PyUnicode_FSConverter(object, &bytes) ? bytes : NULL;
+    if (PyUnicode_FSConverter(object, &bytes)) return bytes;
+    if (PyErr_ExceptionMatches(PyExc_TypeError))
+        PyErr_Format(PyExc_TypeError, "%s is %R; it must be a path: a str, bytes or os.PathLike", name, object);
+    if (PyErr_ExceptionMatches(PyExc_ValueError)) PyErr_Format(PyExc_ValueError, "%s is %R, which is no path", name, object);
+    return NULL;
+}
+
+PyObject *lacpy_itself(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return Py_NewRef(self);
+}
+
+/* What the C half wants of the package's Python half. */
+static int find_helpers(void)
+{
+    PyObject *arrays = PyImport_ImportModule("lacuna._arrays");
+    if (!arrays) return -1;
+    const struct {
+        const char *name;
+        PyObject **place;
+    } wanted[] = {{"adapt", &lacpy.adapt},
+                  {"empty", &lacpy.empty},
+                  {"current_stream", &lacpy.stream},
+                  {"from_bytes", &lacpy.from_bytes},
+                  {"ndarray", (PyObject **)&lacpy.ndarray}};
+    int result = 0;
+    for (size_t i = 0; !result && i < sizeof wanted / sizeof *wanted; i++)
+        if (!(*wanted[i].place = PyObject_GetAttrString(arrays, wanted[i].name))) result = -1;
+    Py_DECREF(arrays);
+    return result;
 }
 
 static struct PyModuleDef definition = {
@@ -25,17 +55,20 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__core(void)
 {
-    static int (*const parts[])(PyObject *) = {lacpy_errors_init,       lacpy_pattern_init, lacpy_device_init,
-                                               lacpy_device_array_init, lacpy_mask_init,    lacpy_calibration_init,
-                                               lacpy_weight_init,       lacpy_plan_init,    lacpy_file_init,
-                                               lacpy_checkpoint_init,   lacpy_compile_init};
-    PyObject *module = PyModule_Create(&definition), *arrays = PyImport_ImportModule("lacuna._arrays");
-    int result = module && arrays ? 0 : -1;
-    if (!result && !(lacpy.adapt = PyObject_GetAttrString(arrays, "adapt"))) result = -1;
-    if (!result && !(lacpy.empty = PyObject_GetAttrString(arrays, "empty"))) result = -1;
+    static int (*const parts[])(PyObject *) = {
+        lacpy_errors_init, lacpy_pattern_init,     lacpy_device_init,   lacpy_device_array_init, lacpy_mask_init,
+        lacpy_prune_init,  lacpy_calibration_init, lacpy_weight_init,   lacpy_plan_init,         lacpy_file_init,
+        lacpy_writer_init, lacpy_checkpoint_init,  lacpy_allocate_init, lacpy_compile_init};
+    static const struct {
+        const char *name;
+        long value;
+    } limits[] = {{"MAX_DIMENSION", LAC_MAX_DIMENSION}, {"MAX_GROUP", LAC_MAX_GROUP}, {"MAX_RANK", LAC_MAX_RANK}};
+    PyObject *module = PyModule_Create(&definition);
+    int result = module ? find_helpers() : -1;
     for (size_t i = 0; !result && i < sizeof parts / sizeof *parts; i++) result = parts[i](module);
+    for (size_t i = 0; !result && i < sizeof limits / sizeof *limits; i++)
+        result = PyModule_AddIntConstant(module, limits[i].name, limits[i].value);
     if (!result) result = PyModule_AddStringConstant(module, "__version__", lac_version());
-    Py_XDECREF(arrays);
     if (result < 0) Py_CLEAR(module);
     return module;
 }

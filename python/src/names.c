@@ -31,6 +31,7 @@ const lacpy_name lacpy_file_formats[] = {
 const lacpy_name lacpy_resumes[] = {{"no", LAC_RESUME_NO}, {"yes", LAC_RESUME_YES}, {"restart", LAC_RESUME_RESTART}, {NULL, 0}};
 const lacpy_name lacpy_budgets[] = {{"speedup", LAC_BUDGET_SPEEDUP}, {"density", LAC_BUDGET_DENSITY}, {NULL, 0}};
 const lacpy_name lacpy_axes[] = {{"n", LAC_AXIS_N}, {"k", LAC_AXIS_K}, {NULL, 0}};
+const lacpy_name lacpy_permutations[] = {{"rows", LAC_PERMUTE_ROWS}, {"columns", LAC_PERMUTE_COLUMNS}, {NULL, 0}};
 const lacpy_name lacpy_parts[] = {
     {"values", LAC_PART_VALUES},     {"index", LAC_PART_INDEX},     {"positions", LAC_PART_POSITIONS},
     {"counts", LAC_PART_COUNTS},     {"columns", LAC_PART_COLUMNS}, {"row_perm", LAC_PART_ROW_PERM},
@@ -81,9 +82,10 @@ static const char *last_word(const char *text)
 
 int lacpy_dtype_parse(const char *what, PyObject *object, lac_dtype *out)
 {
-    /* numpy's dtypes have a name, its scalar types a __name__, PyTorch's are texts like "torch.float16". */
+    /* numpy's dtypes have a name, its scalar types a __name__, PyTorch's are written "torch.float16". */
+    bool is_text = PyUnicode_Check(object);
     PyObject *text = NULL;
-    if (PyUnicode_Check(object)) {
+    if (is_text) {
         text = Py_NewRef(object);
     } else {
         static const char *const attributes[] = {"name", "__name__"};
@@ -93,14 +95,17 @@ int lacpy_dtype_parse(const char *what, PyObject *object, lac_dtype *out)
         }
         if (!text) text = PyObject_Str(object);
     }
-    const char *bytes = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
-    if (bytes && lac_dtype_parse(last_word(bytes), out) == LAC_STATUS_OK) {
+    Py_ssize_t length = 0;
+    const char *bytes = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+    if (bytes && (Py_ssize_t)strlen(bytes) == length &&
+        lac_dtype_parse(is_text ? bytes : last_word(bytes), out) == LAC_STATUS_OK &&
+        lac_dtype_size(*out) > 1) { /* those of one byte are reserved */
         Py_DECREF(text);
         return 0;
     }
     Py_XDECREF(text);
     if (!PyErr_Occurred())
-        PyErr_Format(PyExc_TypeError, "%s is %R; it must be 'f32', 'f16', 'bf16' or a dtype that means one of these", what,
-                     object);
+        PyErr_Format(is_text ? PyExc_ValueError : PyExc_TypeError,
+                     "%s is %R; it must be 'f32', 'f16', 'bf16', 'f64' or a dtype that means one of these", what, object);
     return -1;
 }

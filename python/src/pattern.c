@@ -11,6 +11,12 @@ static const lacpy_field fields[] = {
     LACPY_FIELD(lac_pattern, m, LACPY_INT32, "M of N:M; 0 when each row group chooses freely", NULL),
     {NULL, 0, 0, NULL, NULL}};
 
+static const lacpy_field violation_fields[] = {LACPY_FIELD(lac_pattern_violation, row, LACPY_INT64, "", NULL),
+                                               LACPY_FIELD(lac_pattern_violation, col, LACPY_INT64, "", NULL),
+                                               LACPY_FIELD(lac_pattern_violation, kept, LACPY_INT64, "", NULL),
+                                               LACPY_FIELD(lac_pattern_violation, allowed, LACPY_INT64, "", NULL),
+                                               {NULL, 0, 0, NULL, NULL}};
+
 PyObject *lacpy_pattern_wrap(const lac_pattern *pattern)
 {
     lacpy_pattern *self = PyObject_New(lacpy_pattern, lacpy.pattern);
@@ -28,7 +34,7 @@ int lacpy_pattern_of(PyObject *object, const char *name, lac_pattern *out)
         PyErr_Format(PyExc_TypeError, "%s is %R; it must be a Pattern or its text, such as '2:4'", name, object);
         return -1;
     }
-    const char *text = PyUnicode_AsUTF8AndSize(object, NULL);
+    const char *text = lacpy_text(name, object);
     if (!text) return -1;
     lac_status status = lac_pattern_parse(text, out);
     return status == LAC_STATUS_OK ? 0 : (lacpy_raise(status), -1);
@@ -44,7 +50,11 @@ int lacpy_patterns_of(PyObject *object, const char *name, lac_pattern **out, siz
         return -1;
     }
     PyObject *items = PySequence_Tuple(object);
-    if (!items) return -1;
+    if (!items) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_TypeError, "%s is %R; it must be a sequence of patterns", name, object);
+        return -1;
+    }
     Py_ssize_t length = PyTuple_Size(items);
     lac_pattern *list = length ? PyMem_Calloc((size_t)length, sizeof *list) : NULL;
     int result = length && !list ? (PyErr_NoMemory(), -1) : 0;
@@ -61,12 +71,12 @@ int lacpy_patterns_of(PyObject *object, const char *name, lac_pattern **out, siz
 
 static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"text", NULL};
+    static const char *const names[] = {"text", NULL};
     PyObject *text;
     (void)type;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Pattern", names, &text)) return NULL;
     lac_pattern pattern = {0};
-    if (lacpy_pattern_of(text, "text", &pattern) < 0) return NULL;
+    if (lacpy_arguments("Pattern", args, kwargs, names, 1, &text, NULL) < 0 || lacpy_pattern_of(text, "text", &pattern) < 0)
+        return NULL;
     return lacpy_pattern_wrap(&pattern);
 }
 
@@ -110,18 +120,34 @@ static PyObject *get_density(PyObject *self, void *closure)
     return PyFloat_FromDouble(lac_pattern_density(&((lacpy_pattern *)self)->pattern));
 }
 
+/* Where it is violated goes into the exception as attributes. */
+static void add_violation(const lac_pattern_violation *violation)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    for (const lacpy_field *field = violation_fields; field->name; field++) {
+        PyObject *number = lacpy_field_get(field, violation);
+        if (!number || PyObject_SetAttrString(value, field->name, number) < 0) PyErr_Clear();
+        Py_XDECREF(number);
+    }
+    PyErr_Restore(type, value, traceback);
+}
+
 static PyObject *check(PyObject *self, PyObject *dense)
 {
     lacpy_array array;
     lac_matrix matrix;
+    lac_pattern_violation violation = {.size = sizeof violation};
     if (lacpy_matrix_get(dense, "w", LACPY_READ, -1, -1, &array, &matrix) < 0) return NULL;
     lac_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = lac_pattern_check(&matrix, &((lacpy_pattern *)self)->pattern, NULL);
+    status = lac_pattern_check(&matrix, &((lacpy_pattern *)self)->pattern, &violation);
     Py_END_ALLOW_THREADS;
+    int checked = lacpy_check(status);
+    if (status == LAC_STATUS_PATTERN_VIOLATED) add_violation(&violation);
     lacpy_array_release(&array);
-    if (lacpy_check(status) < 0) return NULL;
-    Py_RETURN_NONE;
+    return checked < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *reduce(PyObject *self, PyObject *unused)
@@ -131,11 +157,12 @@ static PyObject *reduce(PyObject *self, PyObject *unused)
     return text ? Py_BuildValue("O(N)", lacpy.pattern, text) : NULL;
 }
 
-static PyMethodDef methods[] = {
-    {"check", check, METH_O,
-     "check(w)\n--\n\nRaises PatternViolated, which says where, unless the nonzeros of the matrix w obey the pattern."},
-    {"__reduce__", reduce, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {{"check", check, METH_O,
+                                 "check(w, /)\n--\n\nRaises PatternViolated, which says where (row, col, kept, allowed), "
+                                 "unless the nonzeros of the matrix w obey the pattern."},
+                                LACPY_COPIES,
+                                {"__reduce__", reduce, METH_NOARGS, "for pickle: by its text"},
+                                {NULL, NULL, 0, NULL}};
 
 static const PyGetSetDef more_attributes[] = {{"density", get_density, NULL, "the share of a large matrix that stays", NULL},
                                               {NULL, NULL, NULL, NULL, NULL}};

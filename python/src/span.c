@@ -4,7 +4,7 @@
 typedef struct span {
     PyObject_HEAD;
     PyObject *owner;
-    Py_ssize_t *exports; /* of the owner's: how many there are; NULL when it does not count */
+    void (*gone)(PyObject *owner); /* for an owner that counts them, or NULL */
     const void *data;
     Py_ssize_t bytes;
 } span;
@@ -21,13 +21,13 @@ static void destroy(PyObject *object)
 {
     span *self = (span *)object;
     PyTypeObject *type = Py_TYPE(object);
-    if (self->exports) --*self->exports;
-    Py_XDECREF(self->owner);
+    if (self->gone) self->gone(self->owner);
+    Py_DECREF(self->owner);
     PyObject_Free(self);
     Py_DECREF(type);
 }
 
-PyObject *lacpy_span_view(PyObject *owner, Py_ssize_t *exports, const void *data, uint64_t bytes)
+PyObject *lacpy_span_view(PyObject *owner, void (*gone)(PyObject *owner), const void *data, uint64_t bytes)
 {
     if (!type_of_spans) {
         PyType_Slot slots[] = {{Py_tp_dealloc, destroy}, {Py_bf_getbuffer, get_buffer}, {0, NULL}};
@@ -36,13 +36,14 @@ PyObject *lacpy_span_view(PyObject *owner, Py_ssize_t *exports, const void *data
                             .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                             .slots = slots};
         type_of_spans = (PyTypeObject *)PyType_FromSpec(&spec);
-        if (!type_of_spans) return NULL;
     }
-    span *self = PyObject_New(span, type_of_spans);
-    if (!self) return NULL;
+    span *self = type_of_spans ? PyObject_New(span, type_of_spans) : NULL;
+    if (!self) {
+        if (gone) gone(owner);
+        return NULL;
+    }
     self->owner = Py_NewRef(owner);
-    self->exports = exports;
-    if (exports) ++*exports;
+    self->gone = gone;
     self->data = data ? data : "";
     self->bytes = (Py_ssize_t)bytes;
     PyObject *view = PyMemoryView_FromObject((PyObject *)self);

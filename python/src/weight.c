@@ -49,6 +49,13 @@ PyObject *lacpy_weight_wrap(lac_weight *weight)
     return lacpy_raise(status);
 }
 
+PyObject *lacpy_weight_made(int checked, lac_weight *weight)
+{
+    if (checked == 0) return lacpy_weight_wrap(weight);
+    lac_weight_free(weight); /* it may have been made, and a handler of what was logged have raised */
+    return NULL;
+}
+
 static void destroy(PyObject *object)
 {
     lacpy_weight *self = (lacpy_weight *)object;
@@ -82,19 +89,20 @@ static int find_mask(PyObject *object, const lac_matrix *matrix, int threads, co
 
 static PyObject *compress(PyObject *module, PyObject *args, PyObject *kwargs)
 {
+    static const char *const names[] = {"w", "mask", NULL};
     (void)module;
-    PyObject *dense, *object;
+    PyObject *values[2], *rest = NULL;
     lac_compress_options options;
     lacpy_array array;
     lac_matrix matrix;
-    if (!PyArg_ParseTuple(args, "OO:compress", &dense, &object) ||
-        lacpy_compress_options_parse(&options, "compress", kwargs, NULL) < 0 ||
-        lacpy_matrix_get(dense, "w", LACPY_READ, -1, -1, &array, &matrix) < 0)
-        return NULL;
+    if (lacpy_arguments("compress", args, kwargs, names, 2, values, &rest) < 0) return NULL;
+    int result = lacpy_compress_options_parse(&options, "compress", rest, NULL);
+    Py_DECREF(rest);
+    if (result < 0 || lacpy_matrix_get(values[0], "w", LACPY_READ, -1, -1, &array, &matrix) < 0) return NULL;
     const lac_mask *mask;
     lac_mask *made = NULL;
     lac_weight *weight = NULL;
-    int result = find_mask(object, &matrix, options.threads, &mask, &made);
+    result = find_mask(values[1], &matrix, options.threads, &mask, &made);
     if (!result) {
         lac_status status;
         Py_BEGIN_ALLOW_THREADS;
@@ -104,42 +112,58 @@ static PyObject *compress(PyObject *module, PyObject *args, PyObject *kwargs)
     }
     lac_mask_free(made);
     lacpy_array_release(&array);
-    return result < 0 ? NULL : lacpy_weight_wrap(weight);
+    return lacpy_weight_made(result, weight);
 }
 
 /* Buffers of parts, by their number; `views` are to be released. */
 static int read_parts(PyObject *parts, Py_buffer views[LAC_PART_COUNT], lac_span spans[LAC_PART_COUNT])
 {
-    PyObject *key, *value;
+    PyObject *key, *value, *copy = PyDict_Copy(parts); /* the caller's may change while a buffer is made */
     Py_ssize_t position = 0;
-    while (PyDict_Next(parts, &position, &key, &value)) {
+    int result = copy ? 0 : -1;
+    while (!result && PyDict_Next(copy, &position, &key, &value)) {
         int part = 0;
-        if (lacpy_name_parse(lacpy_parts, "a part", key, &part) < 0 ||
-            PyObject_GetBuffer(value, &views[part], PyBUF_SIMPLE) < 0)
-            return -1;
-        spans[part] = (lac_span){views[part].buf, (uint64_t)views[part].len};
+        result = lacpy_name_parse(lacpy_parts, "a part", key, &part);
+        if (!result) result = PyObject_GetBuffer(value, &views[part], PyBUF_SIMPLE);
+        if (!result) spans[part] = (lac_span){views[part].buf, (uint64_t)views[part].len};
     }
+    Py_XDECREF(copy);
+    return result;
+}
+
+/* What a weight would be, without its parts: pattern, n, k, dtype, encoding, out_features, in_features. */
+static int read_info(PyObject *const values[7], lac_weight_info *info)
+{
+    int number = LAC_INDEX_ENCODING_AUTO;
+    *info = (lac_weight_info){.size = sizeof *info};
+    if (lacpy_pattern_of(values[0], "pattern", &info->pattern) < 0 ||
+        lacpy_integer("n", values[1], INT64_MIN, INT64_MAX, &info->n) < 0 ||
+        lacpy_integer("k", values[2], INT64_MIN, INT64_MAX, &info->k) < 0 ||
+        lacpy_dtype_parse("dtype", values[3], &info->dtype) < 0 ||
+        (values[4] && lacpy_name_parse(lacpy_encodings, "encoding", values[4], &number) < 0) ||
+        (values[5] && lacpy_integer("out_features", values[5], INT64_MIN, INT64_MAX, &info->n_out) < 0) ||
+        (values[6] && lacpy_integer("in_features", values[6], INT64_MIN, INT64_MAX, &info->k_in) < 0))
+        return -1;
+    info->encoding = (lac_index_encoding)number;
     return 0;
 }
 
 static PyObject *from_parts(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"pattern", "n", "k", "dtype", "parts", "encoding", "out_features", "in_features", NULL};
+    static const char *const names[] = {"pattern", "n", "k", "dtype", "parts", "encoding", "out_features", "in_features", NULL};
     (void)module;
-    PyObject *pattern, *dtype, *parts, *encoding = NULL;
-    long long n, k, n_out = 0, k_in = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OLLOO!|OLL:weight_from_parts", names, &pattern, &n, &k, &dtype,
-                                     &PyDict_Type, &parts, &encoding, &n_out, &k_in))
+    PyObject *values[8];
+    lac_weight_info info;
+    if (lacpy_arguments("weight_from_parts", args, kwargs, names, 5, values, NULL) < 0) return NULL;
+    PyObject *const said[7] = {values[0], values[1], values[2], values[3], values[5], values[6], values[7]};
+    if (read_info(said, &info) < 0) return NULL;
+    if (!PyDict_Check(values[4])) {
+        PyErr_Format(PyExc_TypeError, "parts is %R; it must be a dict of buffers", values[4]);
         return NULL;
-    lac_weight_info info = {.size = sizeof info, .n = n, .k = k, .n_out = n_out, .k_in = k_in};
-    int number = LAC_INDEX_ENCODING_AUTO;
-    if (lacpy_pattern_of(pattern, "pattern", &info.pattern) < 0 || lacpy_dtype_parse("dtype", dtype, &info.dtype) < 0 ||
-        (encoding && lacpy_name_parse(lacpy_encodings, "encoding", encoding, &number) < 0))
-        return NULL;
-    info.encoding = (lac_index_encoding)number;
+    }
     Py_buffer views[LAC_PART_COUNT] = {{0}};
     lac_span spans[LAC_PART_COUNT] = {{0}};
-    int result = read_parts(parts, views, spans);
+    int result = read_parts(values[4], views, spans);
     lac_weight *weight = NULL;
     if (!result) {
         lac_status status;
@@ -148,54 +172,101 @@ static PyObject *from_parts(PyObject *module, PyObject *args, PyObject *kwargs)
         Py_END_ALLOW_THREADS;
         result = lacpy_check(status);
     }
+    PyObject *made = lacpy_weight_made(result, weight), *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback); /* the buffers' owners run code of theirs */
     for (int i = 0; i < LAC_PART_COUNT; i++)
         if (views[i].obj) PyBuffer_Release(&views[i]);
-    return result < 0 ? NULL : lacpy_weight_wrap(weight);
+    PyErr_Restore(type, value, traceback);
+    return made;
+}
+
+/* (WeightInfo, {part: bytes}) */
+static PyObject *measure(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"pattern", "n", "k", "dtype", "encoding", "has_row_perm", "has_col_perm", NULL};
+    (void)module;
+    PyObject *values[7];
+    lac_weight_info info;
+    uint64_t bytes[LAC_PART_COUNT] = {0};
+    if (lacpy_arguments("measure_weight", args, kwargs, names, 4, values, NULL) < 0) return NULL;
+    PyObject *const said[7] = {values[0], values[1], values[2], values[3], values[4], NULL, NULL};
+    if (read_info(said, &info) < 0) return NULL;
+    const lacpy_field permuted[2] = {LACPY_FIELD(lac_weight_info, has_row_perm, LACPY_BOOL, "", NULL),
+                                     LACPY_FIELD(lac_weight_info, has_col_perm, LACPY_BOOL, "", NULL)};
+    for (int i = 0; i < 2; i++)
+        if (values[5 + i] && lacpy_field_set(&permuted[i], &info, values[5 + i]) < 0) return NULL;
+    if (lacpy_check(lac_weight_measure(&info, bytes)) < 0) return NULL;
+    PyObject *sizes = PyDict_New();
+    for (int i = 0; sizes && i < LAC_PART_COUNT; i++) {
+        if (!bytes[i]) continue;
+        PyObject *size = PyLong_FromUnsignedLongLong(bytes[i]);
+        if (!size || PyDict_SetItemString(sizes, lac_part_name((lac_part)i), size) < 0) Py_CLEAR(sizes);
+        Py_XDECREF(size);
+    }
+    PyObject *record = sizes ? lacpy_record(lacpy.weight_info, lacpy_weight_fields, &info) : NULL;
+    PyObject *pair = record ? PyTuple_Pack(2, record, sizes) : NULL;
+    Py_XDECREF(record);
+    Py_XDECREF(sizes);
+    return pair;
 }
 
 static PyObject *load(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"path", "name", NULL};
+    static const char *const names[] = {"path", "name", NULL};
     (void)module;
-    PyObject *path;
+    PyObject *values[2];
     const char *name = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|z:load", names, PyUnicode_FSConverter, &path, &name)) return NULL;
+    if (lacpy_arguments("load", args, kwargs, names, 1, values, NULL) < 0 ||
+        (values[1] && values[1] != Py_None && !(name = lacpy_text("name", values[1]))))
+        return NULL;
+    PyObject *path = lacpy_path("path", values[0]);
+    if (!path) return NULL;
     lac_weight *weight = NULL;
     lac_status status;
     Py_BEGIN_ALLOW_THREADS;
     status = lac_weight_load(PyBytes_AsString(path), name, &weight);
     Py_END_ALLOW_THREADS;
+    int checked = lacpy_check(status);
     Py_DECREF(path);
-    return lacpy_check(status) < 0 ? NULL : lacpy_weight_wrap(weight);
+    return lacpy_weight_made(checked, weight);
 }
 
 /* ---- methods */
 
 static PyObject *save(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"path", "name", NULL};
-    PyObject *path;
+    static const char *const names[] = {"path", "name", NULL};
+    PyObject *values[2];
     const char *name = "weight";
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|s:save", names, PyUnicode_FSConverter, &path, &name)) return NULL;
+    if (lacpy_arguments("save", args, kwargs, names, 1, values, NULL) < 0 ||
+        (values[1] && !(name = lacpy_text("name", values[1]))))
+        return NULL;
+    PyObject *path = lacpy_path("path", values[0]);
+    if (!path) return NULL;
     lac_status status;
     Py_BEGIN_ALLOW_THREADS;
     status = lac_weight_save(((lacpy_weight *)self)->weight, PyBytes_AsString(path), name);
     Py_END_ALLOW_THREADS;
+    int checked = lacpy_check(status);
     Py_DECREF(path);
-    if (lacpy_check(status) < 0) return NULL;
-    Py_RETURN_NONE;
+    return checked < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *dense(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"dtype", "out", NULL};
+    static const char *const names[] = {"dtype", "out", NULL};
     lacpy_weight *self = (lacpy_weight *)object;
-    PyObject *dtype = Py_None, *out = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O$O:dense", names, &dtype, &out)) return NULL;
+    PyObject *values[2];
     lac_dtype wanted = self->info.dtype;
-    if (dtype != Py_None && lacpy_dtype_parse("dtype", dtype, &wanted) < 0) return NULL;
+    if (lacpy_arguments("dense", args, kwargs, names, 0, values, NULL) < 0) return NULL;
+    PyObject *dtype = values[0] == Py_None ? NULL : values[0], *out = values[1] == Py_None ? NULL : values[1];
+    if (dtype && lacpy_dtype_parse("dtype", dtype, &wanted) < 0) return NULL;
+    if (dtype && out) {
+        PyErr_Format(PyExc_TypeError, "dtype is %R, but out is given, whose dtype it is", dtype);
+        return NULL;
+    }
     const int64_t shape[2] = {self->info.n_out, self->info.k_in};
-    PyObject *target = out != Py_None ? Py_NewRef(out) : lacpy_array_new(NULL, 2, shape, wanted, LAC_LAYOUT_ROW_MAJOR);
+    PyObject *target = out ? Py_NewRef(out) : lacpy_array_new(NULL, 2, shape, wanted, LAC_LAYOUT_ROW_MAJOR, NULL);
     lacpy_array array;
     lac_matrix matrix;
     if (!target || lacpy_matrix_get(target, "out", LACPY_WRITE, -1, -1, &array, &matrix) < 0) {
@@ -206,24 +277,28 @@ static PyObject *dense(PyObject *object, PyObject *args, PyObject *kwargs)
     Py_BEGIN_ALLOW_THREADS;
     status = lac_weight_decompress(self->weight, &matrix);
     Py_END_ALLOW_THREADS;
-    lacpy_array_release(&array);
     if (lacpy_check(status) < 0) Py_CLEAR(target);
+    lacpy_array_release(&array);
     return target;
 }
 
-static PyObject *shard(PyObject *self, PyObject *args)
+static PyObject *shard(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    PyObject *axis;
-    long long begin, end;
+    static const char *const names[] = {"axis", "begin", "end", NULL};
+    PyObject *values[3];
+    int64_t begin, end;
     int number = 0;
-    if (!PyArg_ParseTuple(args, "OLL:shard", &axis, &begin, &end) || lacpy_name_parse(lacpy_axes, "axis", axis, &number) < 0)
+    if (lacpy_arguments("shard", args, kwargs, names, 3, values, NULL) < 0 ||
+        lacpy_name_parse(lacpy_axes, "axis", values[0], &number) < 0 ||
+        lacpy_integer("begin", values[1], INT64_MIN, INT64_MAX, &begin) < 0 ||
+        lacpy_integer("end", values[2], INT64_MIN, INT64_MAX, &end) < 0)
         return NULL;
     lac_weight *weight = NULL;
     lac_status status;
     Py_BEGIN_ALLOW_THREADS;
     status = lac_weight_shard(((lacpy_weight *)self)->weight, (lac_axis)number, begin, end, &weight);
     Py_END_ALLOW_THREADS;
-    return lacpy_check(status) < 0 ? NULL : lacpy_weight_wrap(weight);
+    return lacpy_weight_made(lacpy_check(status), weight);
 }
 
 /* {name: memoryview} of the parts that it has. */
@@ -304,11 +379,13 @@ static PyMethodDef methods[] = {
     {"save", LACPY_CALL(save, LACPY_KEYWORDS,
                         "save(path, name='weight')\n--\n\nWrites it as the only weight of a container, whole or not at all.")},
     {"dense",
-     LACPY_CALL(dense, LACPY_KEYWORDS, "dense(dtype=None, *, out=None)\n--\n\nW with its zeros: a new numpy array, or out.")},
-    {"shard", shard, METH_VARARGS,
-     "shard(axis, begin, end)\n--\n\nRows ('n') or columns ('k') [begin, end) as a Weight of their own; both ends must lie on "
-     "the boundary of a group."},
-    {"__reduce__", reduce, METH_NOARGS, NULL},
+     LACPY_CALL(dense, LACPY_KEYWORDS, "dense(dtype=None, out=None)\n--\n\nW with its zeros: a new numpy array, or out.")},
+    {"shard",
+     LACPY_CALL(shard, LACPY_KEYWORDS,
+                "shard(axis, begin, end)\n--\n\nRows ('n') or columns ('k') [begin, end) as a Weight of their own; both "
+                "ends must lie on the boundary of a group.")},
+    LACPY_COPIES,
+    {"__reduce__", reduce, METH_NOARGS, "for pickle: by its parts"},
     {NULL, NULL, 0, NULL}};
 
 static const PyGetSetDef more_attributes[] = {
@@ -332,10 +409,17 @@ static PyMethodDef functions[] = {
                                      "weight_from_parts(pattern, n, k, dtype, parts, encoding='auto', out_features=0, "
                                      "in_features=0)\n--\n\nA Weight of bytes from elsewhere, which are "
                                      "copied and validated in full.")},
+    {"measure_weight", LACPY_CALL(measure, LACPY_KEYWORDS,
+                                  "measure_weight(pattern, n, k, dtype, encoding='auto', has_row_perm=False, "
+                                  "has_col_perm=False)\n--\n\n(WeightInfo, {part: bytes}): how large a Weight would be; free "
+                                  "distributions are taken to be full.")},
     {NULL, NULL, 0, NULL}};
 
 int lacpy_weight_init(PyObject *module)
 {
+    lacpy.weight_info =
+        lacpy_record_type(module, "lacuna.WeightInfo", "What a weight is, without its values.", lacpy_weight_fields);
+    if (!lacpy.weight_info) return -1;
     PyGetSetDef *attributes = lacpy_attributes(lacpy_weight_fields, get_field, more_attributes);
     if (!attributes) return -1;
     PyType_Slot slots[] = {
