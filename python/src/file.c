@@ -8,7 +8,7 @@ typedef struct file {
     PyObject_HEAD;
     lac_file *file; /* NULL once it is closed and nobody uses it */
     lac_file_info info;
-    PyObject *path; /* as a str, for messages */
+    PyObject *path;   /* as a str, for messages */
     Py_ssize_t users; /* views that are alive, and calls that run */
     bool closed;
 } file;

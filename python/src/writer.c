@@ -6,8 +6,8 @@
 typedef struct writer {
     PyObject_HEAD;
     lac_writer *writer; /* NULL once it is committed or discarded */
-    PyObject *path; /* as a str, for messages */
-    bool busy; /* a call of another thread runs */
+    PyObject *path;     /* as a str, for messages */
+    bool busy;          /* a call of another thread runs */
 } writer;
 
 static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *kwargs)

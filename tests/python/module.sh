@@ -11,7 +11,7 @@ fi
 if [ -n "${LAC_TEST_PRELOAD:-}" ]; then
     # Python keeps memory until the process ends, and would be told of as leaking. Every block comes from malloc, so that each is guarded.
     export LD_PRELOAD="$LAC_TEST_PRELOAD" PYTHONMALLOC=malloc
-    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0:allocator_may_return_null=1"
 fi
 # What plans take otherwise long to measure, and so the same picks everywhere.
 export LAC_CPU_RATES="${LAC_CPU_RATES:-5,5,120,30,12,24}" LAC_CPU_CEILINGS="${LAC_CPU_CEILINGS:-80,12,300}"
