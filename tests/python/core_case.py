@@ -100,7 +100,7 @@ class Lender:
     def __init__(self, array, version=None, flags=0, name=None, knows_version=True, **odd):
         self.array, self.version, self.flags, self.odd, self.name, self.knows_version = array, version, flags, odd, name, knows_version
         self.given = self.taken_back = 0
-        self.asked, self._kept = {}, []
+        self.asked, self._kept, self._spent = {}, [], []
         self.device = (odd.get("device_type", 1), odd.get("device_number", 0))
 
     def __dlpack_device__(self):
@@ -123,9 +123,12 @@ class Lender:
         def destroy(capsule):
             if _valid(capsule, name):
                 self.taken_back += 1
+            self._spent.append(kept)  # but not this function itself, while it runs
 
         destructor = _DESTRUCTOR(destroy)
-        self._kept.append((block, tensor, name, destructor))
+        kept = (block, tensor, name, destructor)
+        self._kept = [k for k in self._kept if k not in self._spent] + [kept]
+        self._spent.clear()
         self.given += 1
         return _new(ctypes.addressof(block), name, destructor)
 
