@@ -36,9 +36,7 @@ static void explain_refusal(PyObject *object, const char *name, lacpy_access acc
 /* A subclass of numpy's arrays may be more than its elements: of one with a mask that would be lost without a word. */
 static int refuse_masked(PyObject *object, const char *name)
 {
-    if (Py_TYPE(object) == lacpy.ndarray || !PyObject_TypeCheck(object, lacpy.ndarray) ||
-        !PyObject_HasAttrString(object, "mask"))
-        return 0;
+    if (Py_TYPE(object) == lacpy.ndarray || !PyObject_TypeCheck(object, lacpy.ndarray) || !lacpy_has(object, "mask")) return 0;
     PyErr_Format(PyExc_TypeError, "%s is a masked array, whose mask Lacuna does not know; pass its data, or filled()", name);
     return -1;
 }
@@ -126,7 +124,7 @@ int lacpy_array_get(PyObject *object, const char *name, lacpy_access access, voi
         /* numpy gives no buffer of dtypes that it does not know itself, such as bfloat16 */
         if (result < 0 && !out->has_buffer && PyErr_ExceptionMatches(PyExc_ValueError))
             result = look_at_adapted(object, name, access, out);
-    } else if (PyObject_HasAttrString(object, "__dlpack__")) {
+    } else if (lacpy_has(object, "__dlpack__")) {
         result = lacpy_dlpack_look(object, name, access, stream, out);
     } else {
         result = look_at_adapted(object, name, access, out);

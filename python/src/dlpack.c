@@ -59,9 +59,10 @@ static int read_tensor(const lacpy_dl_tensor *t, const char *name, lacpy_array *
 /* Is its memory a GPU's, by what the array says of itself? -1 with an exception. */
 static int is_on_gpu(PyObject *object)
 {
-    PyObject *device = PyObject_CallMethod(object, "__dlpack_device__", NULL),
+    PyObject *method = lacpy_get(object, "__dlpack_device__"), *device = method ? PyObject_CallObject(method, NULL) : NULL,
              *kind = device ? PySequence_GetItem(device, 0) : NULL, *number = kind ? PyNumber_Long(kind) : NULL;
     long value = number ? PyLong_AsLong(number) : -1;
+    Py_XDECREF(method);
     Py_XDECREF(device);
     Py_XDECREF(kind);
     Py_XDECREF(number);
@@ -74,7 +75,7 @@ static PyObject *ask_for_capsule(PyObject *object, void *stream)
 {
     int on_gpu = is_on_gpu(object);
     if (on_gpu < 0) return NULL;
-    PyObject *method = PyObject_GetAttrString(object, "__dlpack__"), *nothing = PyTuple_New(0),
+    PyObject *method = lacpy_get(object, "__dlpack__"), *nothing = PyTuple_New(0),
              *named = Py_BuildValue("{s(ii)}", "max_version", LACPY_DL_MAJOR, LACPY_DL_MINOR), *capsule = NULL;
     int ready = method && nothing && named;
     if (ready && on_gpu) {

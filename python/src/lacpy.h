@@ -284,6 +284,10 @@ typedef struct lacpy_allocation {
     lac_allocation_info info;
 } lacpy_allocation;
 
+/* Attributes by name. Python remembers what it looked up by the name's object, of which these make one for ever. NULL with an exception; whether there
+ * is one, as 1 or 0. */
+PyObject *lacpy_get(PyObject *object, const char *name);
+int lacpy_has(PyObject *object, const char *name);
 /* A path-like object as the file system's bytes; a new reference whose text PyBytes_AsString gives. */
 PyObject *lacpy_path(const char *name, PyObject *object);
 

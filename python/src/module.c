@@ -24,6 +24,36 @@ PyObject *lacpy_path(const char *name, PyObject *object)
     return NULL;
 }
 
+/* The object of a name that is one of a few. */
+static PyObject *name_of(const char *name)
+{
+    static struct {
+        const char *text;
+        PyObject *object;
+    } known[16];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (!known[i].text && (known[i].object = PyUnicode_InternFromString(name))) known[i].text = name;
+        if (!known[i].text) return NULL;
+        if (!strcmp(known[i].text, name)) return Py_NewRef(known[i].object);
+    }
+    return PyUnicode_InternFromString(name);
+}
+
+PyObject *lacpy_get(PyObject *object, const char *name)
+{
+    PyObject *key = name_of(name), *value = key ? PyObject_GetAttr(object, key) : NULL;
+    Py_XDECREF(key);
+    return value;
+}
+
+int lacpy_has(PyObject *object, const char *name)
+{
+    PyObject *value = lacpy_get(object, name);
+    if (!value) PyErr_Clear();
+    Py_XDECREF(value);
+    return value != NULL;
+}
+
 PyObject *lacpy_itself(PyObject *self, PyObject *unused)
 {
     (void)unused;

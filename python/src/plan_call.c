@@ -115,10 +115,10 @@ static int stream_of(PyObject *object, void **out)
     *out = NULL;
     if (!object || object == Py_None) return 0;
     PyObject *number =
-        PyIndex_Check(object) && !PyBool_Check(object) ? PyNumber_Index(object) : PyObject_GetAttrString(object, "cuda_stream");
+        PyIndex_Check(object) && !PyBool_Check(object) ? PyNumber_Index(object) : lacpy_get(object, "cuda_stream");
     if (!number) {
         PyErr_Clear();
-        number = PyObject_GetAttrString(object, "ptr");
+        number = lacpy_get(object, "ptr");
     }
     if (!number) {
         PyErr_Format(PyExc_TypeError, "stream is %R; it must be None, a number, or an object with cuda_stream or ptr", object);
