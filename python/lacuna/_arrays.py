@@ -16,7 +16,9 @@ def _bfloat16():
     try:
         import ml_dtypes
     except ImportError:
-        raise TypeError("numpy has no bfloat16 of its own: pip install ml_dtypes, ask for another dtype, or use PyTorch's tensors") from None
+        raise TypeError(
+            "numpy has no bfloat16 of its own: pip install ml_dtypes, ask for another dtype, or use PyTorch's tensors"
+        ) from None
     return ml_dtypes.bfloat16
 
 

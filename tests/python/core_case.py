@@ -1,5 +1,5 @@
-"""core_case.py - what the tests of lacuna._core share: random weights of every family, 16-bit floats without numpy's help, and arrays that lend
-themselves by DLPack with whatever in the capsule a test wants.
+"""core_case.py - what the tests of lacuna._core share: random weights of every family, 16-bit floats without numpy's help, and arrays
+that lend themselves by DLPack with whatever in the capsule a test wants.
 
 Random data come from a fixed seed, which LAC_TEST_SEED replaces; a failure prints it.
 """
@@ -59,17 +59,25 @@ class Case(unittest.TestCase):
         bad = ~((np.abs(y - want) <= bound) | (np.isnan(y) & np.isnan(want)) | (y == want))
         if bad.any():
             at = tuple(np.argwhere(bad)[0])
-            self.fail(f"{what} seed {SEED}: element {at} is {y[at]!r}, wanted {want[at]!r} within {bound[at]!r}; {bad.sum()} of {bad.size} are out")
+            self.fail(f"{what} seed {SEED}: element {at} is {y[at]!r}, wanted {want[at]!r} within {bound[at]!r}; {bad.sum()} are out")
 
 
 # ---- DLPack by hand
 
+
 class _Tensor(ctypes.Structure):
     _fields_ = [
-        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_number", ctypes.c_int32), ("dimensions", ctypes.c_int32),
-        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
-    ]  # fmt: skip
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_number", ctypes.c_int32),
+        ("dimensions", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
 
 
 class _Managed(ctypes.Structure):
@@ -78,9 +86,13 @@ class _Managed(ctypes.Structure):
 
 class _Versioned(ctypes.Structure):
     _fields_ = [
-        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("owner", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64), ("tensor", _Tensor),
-    ]  # fmt: skip
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("owner", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
 
 
 _DESTRUCTOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -113,8 +125,17 @@ class Lender:
         a = self.array
         numbers = ctypes.c_int64 * max(a.ndim, 1)
         tensor = _Tensor(
-            a.ctypes.data, 1, 0, a.ndim, CODES[a.dtype.kind], a.dtype.itemsize * 8, 1, numbers(*a.shape),
-            numbers(*[s // a.itemsize for s in a.strides]), 0)  # fmt: skip
+            a.ctypes.data,
+            1,
+            0,
+            a.ndim,
+            CODES[a.dtype.kind],
+            a.dtype.itemsize * 8,
+            1,
+            numbers(*a.shape),
+            numbers(*[s // a.itemsize for s in a.strides]),
+            0,
+        )
         for field, value in self.odd.items():
             setattr(tensor, field, numbers(*value) if isinstance(value, tuple) else value)
         block = _Managed(tensor, None, None) if self.version is None else _Versioned(*self.version, None, None, self.flags, tensor)
@@ -144,6 +165,24 @@ def compressed(values, pattern, dtype="f32", **options):
     return weight, weight.dense("f64")
 
 
+class _Mallinfo(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_size_t) for n in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+
+
+def allocated():
+    """Bytes that malloc has handed out and not got back, by its own count; what numpy and Python hold is in it."""
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = _Mallinfo
+    info = libc.mallinfo2()
+    return info.uordblks + info.hblkhd
+
+
+def attempt(call, *args, **kwargs):
+    try:
+        return call(*args, **kwargs)
+    except Exception:
+        return None
+
+
 def main():
     unittest.main(verbosity=1)
-

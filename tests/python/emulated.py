@@ -20,8 +20,12 @@ def stream():
     """A CUstream of the driver's own."""
     cuda = ctypes.CDLL(os.environ["LAC_CUDA_LIBRARY"])
     context, made = ctypes.c_void_p(), ctypes.c_void_p()
-    for status in [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context),
-                   cuda.cuStreamCreate(ctypes.byref(made), 1)]:  # fmt: skip
+    for status in [
+        cuda.cuInit(0),
+        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+        cuda.cuCtxSetCurrent(context),
+        cuda.cuStreamCreate(ctypes.byref(made), 1),
+    ]:
         assert status == 0, status
     return made.value
 
@@ -92,7 +96,9 @@ class Emulated(Case):
         self.refuses(ValueError, ["x", "GPU 1"], plan, Lender(host, device_type=2, device_number=1))
         self.refuses(ValueError, ["x", "host"], plan, lacuna.DeviceArray((4, 128), "f16", "cpu"))
         self.refuses(ValueError, "oracle", plan.reference, host)
-        self.refuses(ValueError, ["out", "shares memory with x"], plan, x, Lender(np.zeros((4, 64), np.float16), device_type=2, data=x.pointer))
+        self.refuses(
+            ValueError, ["out", "shares memory with x"], plan, x, Lender(np.zeros((4, 64), np.float16), device_type=2, data=x.pointer)
+        )
 
     def test_capsules_of_others(self):
         """Another library's array: it is asked for by the stream on which the plan runs, 1 being the default one."""

@@ -1,4 +1,4 @@
-"""test_core_arrays.py - whose arrays are taken, and how: buffers and DLPack's capsules of every odd kind, what is refused, what is never written."""
+"""test_core_arrays.py - whose arrays are taken, and how: buffers, DLPack's capsules of every odd kind, what is refused."""
 
 import array
 import gc
@@ -38,7 +38,13 @@ class Inputs(Case):
         every_other = np.full((8, 24), np.nan, np.float32)
         every_other[::2] = self.x
         self.takes(every_other[::2])
-        for odd in [self.x[::-1], self.x[:, ::-1], np.asfortranarray(self.x), np.broadcast_to(self.x[:1], (4, 24)), np.repeat(self.x, 2, 1)[:, ::2]]:
+        for odd in [
+            self.x[::-1],
+            self.x[:, ::-1],
+            np.asfortranarray(self.x),
+            np.broadcast_to(self.x[:1], (4, 24)),
+            np.repeat(self.x, 2, 1)[:, ::2],
+        ]:
             error = self.refuses(ValueError, ["x", "strides", "token-major"], self.plan, odd)
             self.assertIn(str(odd.strides[0] // 4), str(error))
         bytes_apart = np.zeros(4 * 98, np.uint8)
@@ -119,7 +125,12 @@ class Capsules(Case):
         self.assertGreater(lender.given, 0)
 
     def test_both_forms(self):
-        for lender in [Lender(self.x), Lender(self.x, version=(1, 0)), Lender(self.x, version=(1, 3), flags=1), Lender(self.x, knows_version=False)]:
+        for lender in [
+            Lender(self.x),
+            Lender(self.x, version=(1, 0)),
+            Lender(self.x, version=(1, 3), flags=1),
+            Lender(self.x, knows_version=False),
+        ]:
             self.within(self.plan(lender), self.want, self.bound)
             self.assertNotIn("stream", lender.asked)  # it is a CPU's
             self.returned(lender)
@@ -278,7 +289,14 @@ class Device(Case):
         self.refuses(lacuna.errors.OutOfMemory, "", make, (1 << 46,), "f32", "cpu")
 
     def test_dtypes_as_others_write_them(self):
-        for dtype in ["f32", "F32", "float32", np.float32, np.dtype("float32"), type("torchs", (), {"__str__": lambda self: "torch.float32"})()]:
+        for dtype in [
+            "f32",
+            "F32",
+            "float32",
+            np.float32,
+            np.dtype("float32"),
+            type("torchs", (), {"__str__": lambda self: "torch.float32"})(),
+        ]:
             self.assertEqual(lacuna.DeviceArray((1,), dtype, "cpu").dtype, "f32")
 
 

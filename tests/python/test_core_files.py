@@ -22,23 +22,34 @@ class Files(Case):
         self.weight, self.dense = compressed(self.normal(16, 32), "2:4")
         self.other, _ = compressed(self.normal(8, 32), "vw4:25%", "f16")
         self.items = {
-            "a.weight": self.weight, "b": self.normal(3, 5), "ids": np.arange(6).reshape(2, 3), "c.weight": self.other,
-            "h": self.normal(4).astype(np.float16), "one": np.float32(7) * np.ones(()), "none": np.zeros((0, 4), np.float32),
-            "flags": np.array([True, False]), "big": self.normal(2, 3).astype(">f8"), "turned": np.asfortranarray(self.normal(3, 4)),
+            "a.weight": self.weight,
+            "b": self.normal(3, 5),
+            "ids": np.arange(6).reshape(2, 3),
+            "c.weight": self.other,
+            "h": self.normal(4).astype(np.float16),
+            "one": np.float32(7) * np.ones(()),
+            "none": np.zeros((0, 4), np.float32),
+            "flags": np.array([True, False]),
+            "big": self.normal(2, 3).astype(">f8"),
+            "turned": np.asfortranarray(self.normal(3, 4)),
             "half": lend_numpy(self.normal(2, 3)),
-        }  # fmt: skip
+        }
         lacuna.save(self.path("c.safetensors"), self.items, {"made": "by a test", "ключ": "значение"})
         return self.path("c.safetensors")
 
     def test_container(self):
         with lacuna.File(self.container()) as file:
             arrays = {name: item for name, item in self.items.items() if not isinstance(item, lacuna.Weight)}
-            self.assertEqual((file.format, file.tensor_count, file.weight_count, file.mask_count, file.file_count), ("safetensors", 9, 2, 0, 1))
+            self.assertEqual(
+                (file.format, file.tensor_count, file.weight_count, file.mask_count, file.file_count), ("safetensors", 9, 2, 0, 1)
+            )
             self.assertEqual(file.nbytes, os.path.getsize(self.path("c.safetensors")))
             self.assertEqual(set(file.tensors), set(arrays))
             self.assertEqual({k: file.metadata[k] for k in ("made", "ключ")}, {"made": "by a test", "ключ": "значение"})
-            self.assertEqual({k: (v.n, v.k, v.dtype, str(v.pattern)) for k, v in file.weights.items()},
-                             {"a.weight": (16, 32, "f32", "2:4"), "c.weight": (8, 32, "f16", "vw4:25%")})  # fmt: skip
+            self.assertEqual(
+                {k: (v.n, v.k, v.dtype, str(v.pattern)) for k, v in file.weights.items()},
+                {"a.weight": (16, 32, "f32", "2:4"), "c.weight": (8, 32, "f16", "vw4:25%")},
+            )
             for name, array in arrays.items():
                 if name == "half":
                     continue
@@ -48,7 +59,9 @@ class Files(Case):
                 self.assertEqual((got.shape, got.dtype), (array.shape, array.dtype.newbyteorder("=")))
                 self.assertFalse(got.flags.writeable)
                 self.assertEqual(bytes(file.view(name)), got.tobytes())
-            np.testing.assert_array_equal(from_bf16(np.frombuffer(file.view("half"), np.uint16)), from_bf16(self.items["half"].array.ravel()))
+            np.testing.assert_array_equal(
+                from_bf16(np.frombuffer(file.view("half"), np.uint16)), from_bf16(self.items["half"].array.ravel())
+            )
             self.refuses(TypeError, "ml_dtypes", file.tensor, "half")
             np.testing.assert_array_equal(file.read("half", "f32"), from_bf16(self.items["half"].array))
             np.testing.assert_array_equal(file.load("a.weight").dense("f64"), self.dense)
@@ -94,8 +107,17 @@ class Files(Case):
             self.assertIn("v.safetensors", mapped())
         self.assertTrue(file.closed)
         np.testing.assert_array_equal(array, want)
-        for call in [lambda: file.tensors, lambda: file.weights, lambda: file.metadata, lambda: file.view("w"), lambda: file.tensor("w"),
-                     lambda: file.read("w"), file.load, file.mask, file.__enter__]:  # fmt: skip
+        for call in [
+            lambda: file.tensors,
+            lambda: file.weights,
+            lambda: file.metadata,
+            lambda: file.view("w"),
+            lambda: file.tensor("w"),
+            lambda: file.read("w"),
+            file.load,
+            file.mask,
+            file.__enter__,
+        ]:
             self.refuses(ValueError, ["v.safetensors", "closed"], call)
         file.close()
         del view
@@ -225,6 +247,7 @@ class Checkpoints(Case):
             pass
 
         for kind in [Mine, KeyboardInterrupt, Cancelled]:
+
             def stop(report, kind=kind):
                 raise kind(report.name)
 
@@ -232,7 +255,9 @@ class Checkpoints(Case):
             self.refuses(kind, "l0", lacuna.allocate, self.path("in"), ["2:4"], "density", 0.5, on_layer=stop)
         self.assertEqual(sorted(os.listdir(self.folder)), ["in"])
         # what the callback gives is nobody's affair, and it may use Lacuna itself
-        lacuna.prune_checkpoint(self.path("in"), self.path("out"), "2:4", on_layer=lambda r: (lacuna.compress(self.model["l0.weight"], "2:4"), True))
+        lacuna.prune_checkpoint(
+            self.path("in"), self.path("out"), "2:4", on_layer=lambda r: (lacuna.compress(self.model["l0.weight"], "2:4"), True)
+        )
 
     def test_resume(self):
         def stop(report):
@@ -276,8 +301,9 @@ class Checkpoints(Case):
 
     def test_producers(self):
         lacuna.save(self.path("two"), {"a.weight": self.normal(32, 16), "a.bias": self.normal(32), "b.weight": self.normal(16, 32)})
-        reports = lacuna.prune_checkpoint(self.path("two"), self.path("out"), "2:4", include=["b.weight"], permute="columns",
-                                          producers=["b.weight=a.weight"])  # fmt: skip
+        reports = lacuna.prune_checkpoint(
+            self.path("two"), self.path("out"), "2:4", include=["b.weight"], permute="columns", producers=["b.weight=a.weight"]
+        )
         self.assertEqual({r.name: r.moved for r in reports}, {"a.weight": ("rows",), "a.bias": ("rows",), "b.weight": ("columns",)})
 
     def test_allocation(self):
@@ -321,7 +347,9 @@ class Compiling(Case):
             self.skipTest("no NVRTC")
 
     def test_compiles_and_finds(self):
-        problem = dict(archs="sm_80", patterns=["2:4"], n=64, k=64, m=8, dtype="f16", folder=self.path("cache"), plan={"kernel": "cuda_f32_plain"})
+        problem = dict(
+            archs="sm_80", patterns=["2:4"], n=64, k=64, m=8, dtype="f16", folder=self.path("cache"), plan={"kernel": "cuda_f32_plain"}
+        )
         problem |= dict(dtype="f32")
         seen = []
         reports = lacuna.compile_kernels(**problem, on_program=seen.append)

@@ -19,7 +19,7 @@ ACTIVATIONS = {
 
 
 class Operand:
-    """A random matrix [rows][cols], or a vector, of a dtype, stored in a layout with gaps: `lent` is what Lacuna is given, `value` float64."""
+    """A random matrix [rows][cols], or a vector, of a dtype, in a layout with gaps: `lent` is what Lacuna is given, `value` float64."""
 
     def __init__(self, case, rows, cols, dtype, layout, gap=0, vector=False):
         lines, length = (rows, cols) if layout == "token" else (cols, rows)
@@ -43,11 +43,28 @@ class Operand:
 
 
 class Products(Case):
-    def check(self, pattern, dtype, m, n, k, x_layout="token", y_layout="token", gap=0, activation="none", bias=False, residual=False,
-              alpha=None, beta=None, **options):  # fmt: skip
+    def check(
+        self,
+        pattern,
+        dtype,
+        m,
+        n,
+        k,
+        x_layout="token",
+        y_layout="token",
+        gap=0,
+        activation="none",
+        bias=False,
+        residual=False,
+        alpha=None,
+        beta=None,
+        **options,
+    ):
         what = (pattern, dtype, m, n, k, x_layout, y_layout, gap, activation, bias, residual, alpha, beta, options)
         weight, dense = compressed(self.normal(n, k), pattern, dtype)
-        plan = lacuna.Plan(weight, m, "cpu", x_layout=x_layout, y_layout=y_layout, activation=activation, bias=bias, residual=residual, **options)
+        plan = lacuna.Plan(
+            weight, m, "cpu", x_layout=x_layout, y_layout=y_layout, activation=activation, bias=bias, residual=residual, **options
+        )
         x = Operand(self, m, k, plan.x_dtype, x_layout, gap)
         y = Operand(self, m, n, plan.y_dtype, y_layout, gap)
         b = Operand(self, 1, n, plan.bias_dtype, "token", vector=True)
@@ -78,7 +95,18 @@ class Products(Case):
     def test_epilogues(self):
         for activation, bias, residual in itertools.product(ACTIVATIONS, [False, True], [False, True]):
             for dtype in ["f32", "f16"]:
-                self.check("2:4", dtype, 4, 40, 64, activation=activation, bias=bias, residual=residual, alpha=0.75, beta=-1.5 if residual else None)
+                self.check(
+                    "2:4",
+                    dtype,
+                    4,
+                    40,
+                    64,
+                    activation=activation,
+                    bias=bias,
+                    residual=residual,
+                    alpha=0.75,
+                    beta=-1.5 if residual else None,
+                )
         self.check("25%", "f32", 3, 20, 64, bias=True, residual=True)
 
     def test_other_dtypes(self):
@@ -212,7 +240,9 @@ class Products(Case):
         self.refuses(TypeError, ["10", "3"], plan.execute_pointers, 1, 2, 3)
         self.refuses(ValueError, ["ldy", "-1"], plan.execute_pointers, x.ctypes.data, 0, y.ctypes.data, -1, b.ctypes.data, 0, 0, 0, 0, 0)
         self.refuses(ValueError, ["bias", "'b'"], plan.execute_pointers, x.ctypes.data, 0, y.ctypes.data, 0, "b", 0, 0, 0, 0, 0)
-        self.refuses(lacuna.errors.InvalidArgument, ["args->x is NULL"], plan.execute_pointers, 0, 0, y.ctypes.data, 0, b.ctypes.data, 0, 0, 0, 0, 0)
+        self.refuses(
+            lacuna.errors.InvalidArgument, ["args->x is NULL"], plan.execute_pointers, 0, 0, y.ctypes.data, 0, b.ctypes.data, 0, 0, 0, 0, 0
+        )
 
     def test_threads_share_a_plan(self):
         """Calls that need scratch memory at the same time must not share it: each has its own x, and all results are right, every time."""

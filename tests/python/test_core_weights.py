@@ -16,9 +16,13 @@ from lacuna.errors import InvalidArgument, PatternViolated, ValueOutOfRange
 class Patterns(Case):
     def test_texts_and_fields(self):
         fields = {
-            "2:4": ("element", 1, 1, 2, 4, 0.5), "vw32:8:32": ("vector", 32, 1, 8, 32, 0.25), "bw4x2:2:8": ("block", 4, 2, 2, 8, 0.25),
-            "64:2:8": ("vnm", 64, 1, 2, 8, 0.25), "shfl64:12.5%": ("shuffled", 64, 1, 0, 0, 0.125), "25%": ("element", 1, 1, 0, 0, 0.25),
-        }  # fmt: skip
+            "2:4": ("element", 1, 1, 2, 4, 0.5),
+            "vw32:8:32": ("vector", 32, 1, 8, 32, 0.25),
+            "bw4x2:2:8": ("block", 4, 2, 2, 8, 0.25),
+            "64:2:8": ("vnm", 64, 1, 2, 8, 0.25),
+            "shfl64:12.5%": ("shuffled", 64, 1, 0, 0, 0.125),
+            "25%": ("element", 1, 1, 0, 0, 0.25),
+        }
         for text, want in fields.items():
             p = lacuna.Pattern(text)
             self.assertEqual((p.family, p.unit_n, p.unit_k, p.n, p.m, p.density), want)
@@ -182,7 +186,9 @@ class Corrections(Case):
             self.refuses(ValueError, ["gradients", "(samples, "], lacuna.prune, w, "2:4", method="fisher", gradients=odd)
         small = np.ascontiguousarray(g[:, :4])
         self.refuses(ValueError, ["gradients", "(10, 4, 16)", "8, 16"], lacuna.prune, w, "2:4", method="fisher", gradients=small)
-        self.refuses(ValueError, ["gradients", "(10, 4, 16)", "8, 16"], lacuna.prune_and_correct, w, "2:4", method="fisher", gradients=small)
+        self.refuses(
+            ValueError, ["gradients", "(10, 4, 16)", "8, 16"], lacuna.prune_and_correct, w, "2:4", method="fisher", gradients=small
+        )
 
 
 class Calibrations(Case):
@@ -248,7 +254,9 @@ class Weights(Case):
 
     def test_options(self):
         w = self.normal(8, 16, dtype=np.float64)
-        self.assertEqual([lacuna.compress(w, "2:4", dtype=d).dtype for d in (None, "f16", "bf16", np.float32)], ["f32", "f16", "bf16", "f32"])
+        self.assertEqual(
+            [lacuna.compress(w, "2:4", dtype=d).dtype for d in (None, "f16", "bf16", np.float32)], ["f32", "f16", "bf16", "f32"]
+        )
         self.assertEqual([lacuna.compress(w, "2:4", encoding=e).encoding for e in ("packed", "bitmask")], ["packed", "bitmask"])
         w[2, 3] = 1e6
         self.refuses(ValueOutOfRange, ["1000000", "f16"], lacuna.compress, w, "2:4", dtype="f16")
@@ -335,7 +343,12 @@ class Weights(Case):
 
     def test_what_cannot_be_pickled_says_so(self):
         weight, _ = compressed(self.normal(8, 16), "2:4")
-        for it in [lacuna.prune(self.normal(4, 8), "2:4"), lacuna.Plan(weight, 1), lacuna.Calibration(4), lacuna.DeviceArray((2,), "f32", "cpu")]:
+        for it in [
+            lacuna.prune(self.normal(4, 8), "2:4"),
+            lacuna.Plan(weight, 1),
+            lacuna.Calibration(4),
+            lacuna.DeviceArray((2,), "f32", "cpu"),
+        ]:
             self.refuses(TypeError, ["cannot pickle", type(it).__name__], pickle.dumps, it)
         device = lacuna.Device("cpu")
         self.assertEqual(pickle.loads(pickle.dumps(device)).name, "cpu")
