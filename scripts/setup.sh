@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh build              compiler, CMake, Ninja, pkg-config, jansson, cmocka
 #   scripts/setup.sh bench              and OpenBLAS, on OpenMP, so that its threads and Lacuna's are one pool
-#   scripts/setup.sh test [BUILD]       and a C++ compiler, Python and its headers; numpy, safetensors and NVRTC in BUILD/venv
+#   scripts/setup.sh test [BUILD]       and a C++ compiler, Python and its headers; numpy, safetensors, ml_dtypes and NVRTC in BUILD/venv
 #   scripts/setup.sh ci [BUILD]         and clang, libomp, clang-format
 #   scripts/setup.sh neon BUILD         build's, a compiler and qemu for 64-bit Arm; jansson and cmocka for it in BUILD/sysroot
 #
@@ -144,7 +144,7 @@ install_missing() {
 }
 
 # The Python packages are for the tests that say so when they are skipped for want of them: numpy and safetensors for
-# python_safetensors and python_core_*, NVRTC for cuda_kernels_*. One that this machine has elsewhere is found by itself, but then it may be any
+# python_safetensors and python_core_* (ml_dtypes gives numpy bfloat16), NVRTC for cuda_kernels_*. One that this machine has elsewhere is found by itself, but then it may be any
 # version, and a fresh machine has none.
 set_up_python() {
     python=$build/venv/bin/python
@@ -155,6 +155,12 @@ set_up_python() {
         if ! python3 -m venv "$build/venv" >"$build/venv.log" 2>&1 ||
             ! "$python" -m pip install --quiet --retries 1 --timeout 20 numpy safetensors >>"$build/venv.log" 2>&1; then
             echo "setup.sh: no numpy and safetensors from PyPI ($build/venv.log says why): the tests python_* will be skipped" >&2
+        fi
+    fi
+    if ! "$python" -c 'import ml_dtypes' >/dev/null 2>&1; then
+        echo "Installing ml_dtypes in $build/venv"
+        if ! "$python" -m pip install --quiet --retries 1 --timeout 20 ml_dtypes >>"$build/venv.log" 2>&1; then
+            echo "setup.sh: no ml_dtypes from PyPI ($build/venv.log says why): tests of numpy's bfloat16 in python_core_* will be skipped" >&2
         fi
     fi
     for library in "$build"/venv/lib/python3*/site-packages/nvidia/*/lib/libnvrtc.so.13; do

@@ -7,8 +7,10 @@ Random data come from a fixed seed, which LAC_TEST_SEED replaces; a failure prin
 import ctypes
 import os
 import shutil
+import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -28,6 +30,11 @@ def to_bf16(values):
 
 def from_bf16(bits):
     return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def without_ml_dtypes():
+    """As where the package is not installed: importing it fails."""
+    return unittest.mock.patch.dict(sys.modules, {"ml_dtypes": None})
 
 
 class Case(unittest.TestCase):

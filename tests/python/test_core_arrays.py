@@ -2,10 +2,12 @@
 
 import array
 import gc
+import importlib.util
 import sys
+import unittest
 
 import numpy as np
-from core_case import Case, Lender, compressed, lend_bf16, main, to_bf16
+from core_case import Case, Lender, compressed, lend_bf16, main, to_bf16, without_ml_dtypes
 
 import lacuna
 
@@ -211,9 +213,31 @@ class Capsules(Case):
         dense = np.zeros((16, 24), np.uint16)
         weight.dense(out=lend_bf16(dense))
         np.testing.assert_array_equal(dense, np.where(mask.numpy(), bits, 0))
-        if "ml_dtypes" not in sys.modules:
+        with without_ml_dtypes():
             self.refuses(TypeError, "ml_dtypes", weight.dense)
             self.refuses(TypeError, "ml_dtypes", lacuna.Plan(weight, 1), lend_bf16(bits[:1]))
+
+    @unittest.skipIf(importlib.util.find_spec("ml_dtypes") is None, "no ml_dtypes")
+    def test_bfloat16_of_numpys(self):
+        import ml_dtypes
+
+        w, x = (self.normal(rows, 24).astype(ml_dtypes.bfloat16) for rows in (16, 4))
+        weight = lacuna.compress(w, "2:4")
+        plan = lacuna.Plan(weight, 4)
+        want, bound = plan.reference(x)
+        y = plan(x)
+        self.assertEqual((weight.dense().dtype, y.dtype), (w.dtype, w.dtype))
+        self.within(y, want, bound)
+        out = np.zeros((4, 16), w.dtype)
+        self.assertIs(plan(x, out), out)
+        np.testing.assert_array_equal(out, y)
+        out.flags.writeable = False
+        self.refuses(ValueError, ["out", "read-only"], plan, x, out)
+        self.refuses(TypeError, ["x", "f32", "bf16"], plan, x.astype(np.float32))
+        lacuna.save(self.path("b"), {"w": w})
+        with lacuna.File(self.path("b")) as file:
+            np.testing.assert_array_equal(file.tensor("w"), w)
+            self.assertEqual(file.read("w").dtype, w.dtype)
 
 
 class Device(Case):
