@@ -16,5 +16,6 @@ fi
 # What plans take otherwise long to measure, and so the same picks everywhere.
 export LAC_CPU_RATES="${LAC_CPU_RATES:-5,5,120,30,12,24}" LAC_CPU_CEILINGS="${LAC_CPU_CEILINGS:-80,12,300}"
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
-export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1
+VIRTUAL_ENV=${VIRTUAL_ENV:-$(dirname "$(dirname "$python")")} # where Lacuna looks for NVRTC
+export VIRTUAL_ENV PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1
 exec "$python" "$test"
