@@ -76,16 +76,16 @@ static lacpy_device *device_or_cpu(PyObject *object)
     return device;
 }
 
-static int prepare(lacpy_plan *self, long long m)
+static int prepare(lacpy_plan *self, lac_dtype dtype, long long m)
 {
     lac_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = lac_plan_create(self->device->device, ((lacpy_weight *)self->weight)->weight, m, &self->options, &self->plan);
+    status = lac_plan_create(self->device->device, self->weight, m, &self->options, &self->plan);
     if (status == LAC_STATUS_OK) status = lac_plan_get_info(self->plan, &self->info);
     Py_END_ALLOW_THREADS;
     lac_plan_options *o = &self->options;
     o->kernel = NULL; /* the caller's */
-    if (!o->x_dtype) o->x_dtype = ((lacpy_weight *)self->weight)->info.dtype;
+    if (!o->x_dtype) o->x_dtype = dtype;
     if (!o->y_dtype) o->y_dtype = o->x_dtype;
     if (!o->bias_dtype) o->bias_dtype = o->y_dtype;
     if (!o->c_dtype) o->c_dtype = o->y_dtype;
@@ -132,8 +132,8 @@ static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!result) result = lacpy_fields_parse(option_fields, &self->options, "Plan", rest, NULL);
     if (!result && !(self->device = device_or_cpu(values[2]))) result = -1;
     if (!result) {
-        self->weight = Py_NewRef(values[0]);
-        result = prepare(self, m);
+        self->weight = lac_weight_retain(((lacpy_weight *)values[0])->weight);
+        result = prepare(self, ((lacpy_weight *)values[0])->info.dtype, m);
     }
     Py_DECREF(rest);
     if (result < 0) Py_CLEAR(self);
@@ -149,8 +149,8 @@ static void destroy(PyObject *object)
     lac_plan_free(self->plan);
     Py_END_ALLOW_THREADS;
     PyMem_Free(self->slots);
+    lac_weight_free(self->weight);
     Py_XDECREF((PyObject *)self->device);
-    Py_XDECREF(self->weight);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -184,7 +184,7 @@ static PyObject *get_device(PyObject *self, void *unused)
 static PyObject *get_weight(PyObject *self, void *unused)
 {
     (void)unused;
-    return Py_NewRef(((lacpy_plan *)self)->weight);
+    return lacpy_weight_wrap(lac_weight_retain(((lacpy_plan *)self)->weight));
 }
 
 static PyObject *represent(PyObject *object)

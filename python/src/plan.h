@@ -17,7 +17,7 @@ typedef struct lacpy_plan {
     lac_plan_info info;
     lac_plan_options options; /* dtypes as they were resolved */
     lacpy_device *device;
-    PyObject *weight;
+    lac_weight *weight; /* a holder of its own: a cache of plans by Weight objects must not keep these alive */
     lacpy_slot *slots;
     int slot_count;
 } lacpy_plan;
