@@ -44,4 +44,6 @@ from ._core import (  # noqa: F401
     weight_from_parts,
 )
 from ._files import save  # noqa: F401
+from ._matmul import matmul  # noqa: F401
+from ._plans import cached_plans, plan_limits  # noqa: F401
 from .errors import Error  # noqa: F401
