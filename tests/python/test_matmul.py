@@ -124,7 +124,7 @@ class Refusals(Case):
         self.refuses(TypeError, "weight is of type ndarray; it must be a lacuna.Weight", x, gaussian(24, 40))
         self.refuses(TypeError, "x is of type list", [[1.0] * 40], weight)
         self.refuses(ValueError, r"x has the shape \(6, 39\); its last dimension must be 40", x[:, :39], weight)
-        self.refuses(ValueError, r"x has the shape \(\)", numpy.float32(1).reshape(()), weight)
+        self.refuses(ValueError, r"x has the shape \(\)", numpy.zeros((), numpy.float32), weight)
         self.refuses(ValueError, "x is of dtype float64", x.astype(numpy.float64), weight)
         self.refuses(ValueError, "bias is of dtype int64", x, weight, bias=numpy.arange(24))
         self.refuses(ValueError, "bias must be a vector of 24", x, weight, bias=gaussian(23))

@@ -1,0 +1,304 @@
+"""The product as an operator of PyTorch's: lacuna::linear, and lacuna::linear_grad for its gradient.
+
+The operator takes a weight by its number, a plain int, so that torch.compile sees tensors and constants alone. Where nobody has to see an
+operator (no gradients, no tracing) linear() leaves it out, and with it most of a small product's overhead.
+"""
+
+import functools
+import itertools
+import threading
+import weakref
+
+import torch
+
+from . import _plans, errors
+from ._core import weight_from_parts
+
+LACUNA_DTYPE = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+TORCH_DTYPE = {name: dtype for dtype, name in LACUNA_DTYPE.items()}
+ACTIVATIONS = {
+    "none": lambda y: y,
+    "relu": torch.nn.functional.relu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+}
+
+
+def check_activation(activation):
+    if activation not in ACTIVATIONS:
+        names = ", ".join(repr(name) for name in ACTIVATIONS)
+        raise errors.InvalidArgument(f"activation is {activation!r}; it must be one of {names}")
+    return activation
+
+
+# ---- weights by number
+
+
+class Known:
+    """What is kept of a weight for PyTorch: its number, itself in other dtypes, and dense for gradients. It does not hold the weight."""
+
+    def __init__(self, number):
+        self.number = number
+        self.lock = threading.Lock()
+        self.converted = {}  # dtype's name -> Weight
+        self.dense = {}  # (dtype, device) -> W [n, k]
+
+
+_known = weakref.WeakKeyDictionary()  # Weight -> Known
+_weights = weakref.WeakValueDictionary()  # number -> Weight
+_numbers = itertools.count(1)
+_lock = threading.Lock()
+
+
+def number_of(weight):
+    """The number by which the operator knows a weight, for as long as that lives."""
+    _plans.plans_of(weight)  # says what is wrong with a weight that is none
+    with _lock:
+        known = _known.get(weight)
+        if known is None:
+            known = _known[weight] = Known(next(_numbers))
+            _weights[known.number] = weight
+        return known.number
+
+
+def weight_by(number):
+    weight = _weights.get(number)
+    if weight is None:
+        raise errors.NotFound(f"there is no weight of number {number} any more: the module that held it is gone")
+    return weight
+
+
+def tensor_of(view, dtype):
+    """A tensor with a copy of a part's bytes."""
+    data = bytearray(view)
+    return torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+
+
+def convert(weight, dtype):
+    """The same weight with its values in another dtype; a finite value that does not fit is an error, as everywhere in Lacuna."""
+    if weight.dtype == dtype:
+        return weight
+    parts = dict(weight.parts)
+    values = tensor_of(parts["values"], TORCH_DTYPE[weight.dtype])
+    narrow = values.to(TORCH_DTYPE[dtype])
+    over = values.isfinite() & ~narrow.isfinite()
+    if over.any():
+        raise errors.ValueOutOfRange(f"the weight has {values[over][0].item():g} among its values, which does not fit {dtype}")
+    parts["values"] = narrow.view(torch.uint8).numpy()
+    n, k = weight.shape
+    return weight_from_parts(weight.pattern, weight.n, weight.k, dtype, parts, weight.encoding, n, k)
+
+
+def _in_dtype(weight, dtype):
+    if weight.dtype == dtype:
+        return weight
+    known = _known[weight]
+    with known.lock:
+        if dtype not in known.converted:
+            known.converted[dtype] = convert(weight, dtype)
+        return known.converted[dtype]
+
+
+def dense_of(weight, dtype, device):
+    """W [n, k] with its zeros, in that dtype and on that device: a new tensor."""
+    dense = torch.empty(weight.shape, dtype=TORCH_DTYPE[weight.dtype])
+    weight.dense(out=dense)
+    return dense.to(device=device, dtype=dtype)
+
+
+def forget_dense(weight):
+    known = _known.get(weight)
+    if known is not None:
+        known.dense.clear()
+
+
+# ---- running it
+
+
+@functools.lru_cache(maxsize=None)
+def _options(x_dtype, bias_dtype, activation, x_layout):
+    named = {"x_dtype": LACUNA_DTYPE[x_dtype], "activation": activation, "x_layout": x_layout, "bias": bias_dtype is not None}
+    if bias_dtype is not None:
+        named["bias_dtype"] = LACUNA_DTYPE[bias_dtype]
+    return tuple(sorted(named.items()))
+
+
+@functools.lru_cache(maxsize=None)
+def _device_name(device):
+    if device.type == "cpu":
+        return "cpu"
+    if device.type == "cuda" and torch.version.hip is None:
+        return f"cuda:{device.index}"
+    raise errors.Unsupported(f"x is on '{device}'; Lacuna multiplies on CPUs and NVIDIA GPUs")
+
+
+def _lines(x):
+    """(x, its layout, its leading dimension) for x [m, k], which is copied only where no plan could take it as it lies."""
+    (m, k), (down, across) = x.shape, x.stride()
+    if (across == 1 or k <= 1) and (down >= k or m <= 1):
+        return x, "token", down if m > 1 else 0
+    if down == 1 and across >= m and m > 1:
+        return x, "feature", across
+    return x.contiguous(), "token", 0
+
+
+def _plan(weight, dtype, m, device, options):
+    weight = _in_dtype(weight, dtype)
+    if device == "cpu" or not torch.cuda.is_current_stream_capturing():
+        return _plans.plan_for(weight, m, device, options)
+    # The graph will hold the plan's addresses, so the plan must stay; and making one allocates, which a capture forbids.
+    plan = _plans.plan_for(weight, m, device, options, make=False, pin=True)
+    if plan is None:
+        raise errors.Unsupported(f"there is no plan for {m} tokens yet, and none can be made while a graph is captured: run it once before")
+    return plan
+
+
+def plan_of(weight, x, bias, activation):
+    """The plan that run() has used for such an x, or None."""
+    k = weight.shape[1]
+    x2, layout, _ = _lines(x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), k))
+    options = _options(x.dtype, None if bias is None else bias.dtype, activation, layout)
+    return _plans.plan_for(_in_dtype(weight, LACUNA_DTYPE[x.dtype]), x2.shape[0], _device_name(x.device), options, make=False)
+
+
+def run(weight, x, bias, activation):
+    """x [..., k] -> y [..., n], outside of what PyTorch could record."""
+    n, k = weight.shape
+    dtype = LACUNA_DTYPE.get(x.dtype)
+    if dtype is None:
+        raise errors.InvalidArgument(f"x is of dtype {x.dtype}; it must be torch.float32, torch.float16 or torch.bfloat16")
+    device = _device_name(x.device)
+    if x.dim() == 0 or x.shape[-1] != k:
+        raise errors.InvalidArgument(f"x has the shape {tuple(x.shape)}; its last dimension must be {k}")
+    if bias is not None:
+        if tuple(bias.shape) != (n,):
+            raise errors.InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be ({n},)")
+        if bias.device != x.device:
+            raise errors.InvalidArgument(f"bias is on '{bias.device}', x on '{x.device}'")
+        if bias.dtype not in LACUNA_DTYPE:
+            raise errors.InvalidArgument(f"bias is of dtype {bias.dtype}; it must be torch.float32, torch.float16 or torch.bfloat16")
+        bias = bias.contiguous()
+    shape = x.shape[:-1]
+    x2, layout, ld = _lines(x if x.dim() == 2 else x.reshape(shape.numel(), k))  # [m, k]
+    m = x2.shape[0]
+    if m == 0:
+        return x.new_empty((*shape, n))
+
+    on_gpu = device != "cpu"
+    plan = _plan(weight, dtype, m, device, _options(x.dtype, None if bias is None else bias.dtype, activation, layout))
+    if plan.m != m:  # rounded up: rows of zeros behind x, and rows of y that nobody sees
+        x2 = torch.nn.functional.pad(x2, (0, 0, 0, plan.m - m))
+        ld = 0
+        if layout == "feature" and x2.stride(0) != 1:
+            x2 = x2.t().contiguous().t()  # pad gave it token-major
+    y = torch.empty((plan.m, n), dtype=x.dtype, device=x.device)
+    stream = workspace = bytes_of = 0
+    if on_gpu:
+        stream = torch.cuda.current_stream(x.device).cuda_stream
+        bytes_of = plan.workspace_bytes
+        if bytes_of:
+            scratch = torch.empty(bytes_of, dtype=torch.uint8, device=x.device)  # PyTorch gives it to others behind this call alone
+            workspace = scratch.data_ptr()
+    plan.execute_pointers(
+        x2.data_ptr(), ld, y.data_ptr(), 0, 0 if bias is None else bias.data_ptr(), 0, 0, stream, workspace, bytes_of
+    )
+    if plan.m != m:
+        y = y[:m]
+    return y if x.dim() == 2 else y.view(*shape, n)
+
+
+_plans.on_memory.append(lambda: torch.cuda.empty_cache() if torch.cuda.is_initialized() else None)
+
+
+# ---- the operator
+
+
+@torch.library.custom_op("lacuna::linear", mutates_args=())
+def linear_op(x: torch.Tensor, bias: torch.Tensor | None, number: int, n: int, activation: str) -> torch.Tensor:
+    return run(weight_by(number), x, bias, activation)
+
+
+@linear_op.register_fake
+def _(x, bias, number, n, activation):
+    return x.new_empty((*x.shape[:-1], n))
+
+
+@torch.library.custom_op("lacuna::linear_grad", mutates_args=())
+def linear_grad_op(grad: torch.Tensor, number: int, k: int) -> torch.Tensor:
+    """grad [..., n] -> grad W [..., k], by W with its zeros, which is kept: W's transpose obeys no pattern in general."""
+    weight = weight_by(number)
+    known, key = _known[weight], (grad.dtype, grad.device)
+    with known.lock:
+        if key not in known.dense:
+            known.dense[key] = dense_of(weight, *key)
+        dense = known.dense[key]  # [n, k]
+    return (grad.reshape(-1, grad.shape[-1]) @ dense).view(*grad.shape[:-1], k)
+
+
+@linear_grad_op.register_fake
+def _(grad, number, k):
+    return grad.new_empty((*grad.shape[:-1], k))
+
+
+def _setup(ctx, inputs, output):
+    x, bias, ctx.number, ctx.n, ctx.activation = inputs
+    ctx.k, ctx.bias_dtype = x.shape[-1], None if bias is None else bias.dtype
+
+
+def _backward(ctx, grad):
+    if ctx.activation != "none":
+        raise errors.Unsupported(f"lacuna::linear with activation {ctx.activation!r} has no gradient; SparseLinear leaves it to PyTorch then")
+    grad_x = grad_bias = None
+    if ctx.needs_input_grad[0]:
+        grad_x = linear_grad_op(grad, ctx.number, ctx.k)
+    if ctx.needs_input_grad[1]:
+        grad_bias = grad.reshape(-1, ctx.n).sum(0).to(ctx.bias_dtype)
+    return grad_x, grad_bias, None, None, None
+
+
+linear_op.register_autograd(_backward, setup_context=_setup)
+
+
+def _setup_grad(ctx, inputs, output):
+    grad, ctx.number, _ = inputs
+    ctx.n = grad.shape[-1]
+
+
+def _backward_grad(ctx, grad_of_grad):  # of grad W, [..., k]: the product again
+    return linear_op(grad_of_grad, None, ctx.number, ctx.n, "none"), None, None
+
+
+linear_grad_op.register_autograd(_backward_grad, setup_context=_setup_grad)
+
+
+def _is_watched():
+    """Whether somebody records or replaces operators: tracing, fake tensors, flop counters."""
+    return torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
+
+
+def linear_by(number, n, k, dtype, x, bias, activation):
+    """x [..., k] -> activation(x W^T + bias) [..., n]; dtype is the weight's."""
+    if x.dim() == 0 or x.shape[-1] != k:
+        raise errors.InvalidArgument(f"x has the shape {tuple(x.shape)}; its last dimension must be {k}")
+    if torch.is_autocast_enabled(x.device.type) and x.dtype in LACUNA_DTYPE:
+        wanted = torch.get_autocast_dtype(x.device.type)
+        x = x.to(wanted)
+        bias = None if bias is None else bias.to(wanted)
+    elif x.dtype != dtype:
+        raise errors.InvalidArgument(f"x is of dtype {x.dtype}, the weight of {dtype}; they must be the same outside of torch.autocast")
+    if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
+        return ACTIVATIONS[activation](torch.ops.lacuna.linear(x, bias, number, n, "none"))
+    if torch.compiler.is_compiling() or type(x) is not torch.Tensor or x.device.type == "meta" or _is_watched():
+        return torch.ops.lacuna.linear(x, bias, number, n, activation)
+    return run(weight_by(number), x, bias, activation)
+
+
+def linear(x, weight, bias=None, activation="none"):
+    """activation(x W^T + bias) for tensors x [..., k] and bias [n], weight a lacuna.Weight [n, k]: y [..., n], differentiable by x and bias."""
+    check_activation(activation)
+    number = number_of(weight)
+    n, k = weight.shape
+    if bias is not None and tuple(bias.shape) != (n,):
+        raise errors.InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be ({n},)")
+    return linear_by(number, n, k, TORCH_DTYPE[weight.dtype], x, bias, activation)
