@@ -281,7 +281,7 @@ def linear_by(number, n, k, dtype, x, bias, activation):
     """x [..., k] -> activation(x W^T + bias) [..., n]; dtype is the weight's."""
     if x.dim() == 0 or x.shape[-1] != k:
         raise errors.InvalidArgument(f"x has the shape {tuple(x.shape)}; its last dimension must be {k}")
-    if torch.is_autocast_enabled(x.device.type) and x.dtype in LACUNA_DTYPE:
+    if x.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(x.device.type) and x.dtype in LACUNA_DTYPE:
         wanted = torch.get_autocast_dtype(x.device.type)
         x = x.to(wanted)
         bias = None if bias is None else bias.to(wanted)

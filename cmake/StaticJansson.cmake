@@ -1,0 +1,20 @@
+# Puts jansson's static library in the place of the shared one, so that a wheel needs nothing of its machine but the C library and OpenMP's.
+# It goes into a shared module, so it must have been compiled as position-independent code; that is tried here, not assumed.
+pkg_get_variable(LAC_JANSSON_LIBDIR jansson libdir)
+set(LAC_JANSSON_ARCHIVE ${LAC_JANSSON_LIBDIR}/libjansson.a)
+set(LAC_JANSSON_FITS FALSE)
+if(EXISTS ${LAC_JANSSON_ARCHIVE})
+  set(probe ${CMAKE_CURRENT_BINARY_DIR}/jansson_probe)
+  file(WRITE ${probe}/probe.c "#include <jansson.h>\nvoid *probe(const char *text);\nvoid *probe(const char *text) { return json_loads(text, 0, 0); }\n")
+  file(WRITE ${probe}/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)\nproject(probe C)\nadd_library(probe SHARED probe.c)\n"
+    "target_include_directories(probe PRIVATE \"${JANSSON_INCLUDE_DIRS}\")\ntarget_link_libraries(probe PRIVATE \"${LAC_JANSSON_ARCHIVE}\")\n")
+  try_compile(LAC_JANSSON_FITS PROJECT probe SOURCE_DIR ${probe} BINARY_DIR ${probe}/build)
+endif()
+if(LAC_JANSSON_FITS)
+  message(STATUS "Linking ${LAC_JANSSON_ARCHIVE}")
+  set_target_properties(PkgConfig::JANSSON PROPERTIES INTERFACE_LINK_LIBRARIES ${LAC_JANSSON_ARCHIVE})
+elseif(LAC_STATIC_JANSSON STREQUAL "AUTO")
+  message(STATUS "No static jansson that fits a shared module: linking the shared one")
+else()
+  message(FATAL_ERROR "LAC_STATIC_JANSSON is ${LAC_STATIC_JANSSON}, but ${LAC_JANSSON_ARCHIVE} is missing or not position-independent")
+endif()
