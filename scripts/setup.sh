@@ -4,6 +4,7 @@
 #   scripts/setup.sh build              compiler, CMake, Ninja, pkg-config, jansson, cmocka
 #   scripts/setup.sh bench              and OpenBLAS, on OpenMP, so that its threads and Lacuna's are one pool
 #   scripts/setup.sh test [BUILD]       and a C++ compiler, Python and its headers; numpy, safetensors, ml_dtypes and NVRTC in BUILD/venv
+#   scripts/setup.sh torch [BUILD]      test's, and PyTorch in BUILD/torch-venv
 #   scripts/setup.sh ci [BUILD]         and clang, libomp, clang-format
 #   scripts/setup.sh neon BUILD         build's, a compiler and qemu for 64-bit Arm; jansson and cmocka for it in BUILD/sysroot
 #
@@ -14,9 +15,9 @@ set -eu
 level=${1:-build}
 build=${2:-build}
 case $level in
-build | bench | test | ci | neon) ;;
+build | bench | test | torch | ci | neon) ;;
 *)
-    echo "setup.sh: unknown level '$level'; it is build, bench, test, ci or neon" >&2
+    echo "setup.sh: unknown level '$level'; it is build, bench, test, torch, ci or neon" >&2
     exit 2
     ;;
 esac
@@ -98,7 +99,7 @@ probe() {
     missing=
     probe_build
     if [ "$level" = bench ]; then probe_bench; fi
-    if [ "$level" = test ] || [ "$level" = ci ]; then probe_test; fi
+    case $level in test | torch | ci) probe_test ;; esac
     if [ "$level" = ci ]; then probe_ci; fi
     if [ "$level" = neon ]; then probe_neon; fi
 }
@@ -172,6 +173,31 @@ set_up_python() {
     fi
 }
 
+# PyTorch with an environment of its own. Its wheel for CUDA needs the CUDA libraries even to be imported; where the machine has them, the wheel
+# alone will do, which is smaller by two gigabytes. What is still missing then is installed with all that it asks for.
+set_up_torch() {
+    python=$build/torch-venv/bin/python
+    if "$python" -c 'import torch, numpy; assert torch.__version__.split("+")[0] == "2.11.0"' >/dev/null 2>&1; then return; fi
+    echo "Installing PyTorch in $build/torch-venv"
+    mkdir -p "$build"
+    rm -rf "$build/torch-venv"
+    torch_log=$build/torch-venv.log
+    few="numpy filelock typing_extensions sympy networkx jinja2 fsspec mpmath setuptools nvidia-cufile nvidia-cusparselt-cu13 nvidia-nvshmem-cu13"
+    # shellcheck disable=SC2086 # a list of words
+    if python3 -m venv "$build/torch-venv" >"$torch_log" 2>&1; then
+        if ldconfig -p | grep -q 'libcublasLt\.so\.13' && ldconfig -p | grep -q 'libcudnn\.so\.9'; then
+            { "$python" -m pip install --quiet --no-deps torch==2.11.0 && "$python" -m pip install --quiet $few; } >>"$torch_log" 2>&1 || true
+        fi
+        if "$python" -c 'import torch, numpy' >>"$torch_log" 2>&1; then return; fi
+        if "$python" -m pip install --quiet torch==2.11.0 numpy >>"$torch_log" 2>&1 && "$python" -c 'import torch, numpy' >>"$torch_log" 2>&1; then
+            return
+        fi
+    fi
+    tail -n 5 "$torch_log" >&2
+    echo "setup.sh: no PyTorch from PyPI; $torch_log says why" >&2
+    exit 1
+}
+
 # Libraries for another architecture, without making it one of this system's: an apt of our own, whose lists lie in the build
 # folder, downloads the packages, and they are unpacked beside them. Needs no root.
 set_up_arm64() {
@@ -206,5 +232,6 @@ END
 
 probe
 if [ -n "$missing" ]; then install_missing; fi
-if [ "$level" = test ] || [ "$level" = ci ]; then set_up_python; fi
+case $level in test | torch | ci) set_up_python ;; esac
+if [ "$level" = torch ]; then set_up_torch; fi
 if [ "$level" = neon ]; then set_up_arm64; fi

@@ -127,7 +127,7 @@ class Refusals(Case):
         self.refuses(ValueError, r"x has the shape \(\)", numpy.zeros((), numpy.float32), weight)
         self.refuses(ValueError, "x is of dtype float64", x.astype(numpy.float64), weight)
         self.refuses(ValueError, "bias is of dtype int64", x, weight, bias=numpy.arange(24))
-        self.refuses(ValueError, "bias must be a vector of 24", x, weight, bias=gaussian(23))
+        self.refuses(ValueError, r"bias has the shape .23,.; it must be .24,.", x, weight, bias=gaussian(23))
         self.refuses(ValueError, r"residual has the shape \(6, 23\); its last", x, weight, residual=gaussian(6, 23))
         self.refuses(ValueError, r"residual has the shape \(5, 24\); with this x it must be \(6, 24\)", x, weight, residual=gaussian(5, 24))
         self.refuses(ValueError, r"out has the shape \(5, 24\)", x, weight, out=gaussian(5, 24))

@@ -54,6 +54,8 @@ class Linear(Case):
             inputs = [gaussian(*shape, 64, dtype=dtype, device=device) for shape in ((), (1,), (2, 3), (2, 1, 3, 2))]
             inputs += [wide[:, ::4], wide[::2, :64], wide[:, :64].flip(0), gaussian(64, 6, dtype=dtype, device=device).t()]
             inputs += [gaussian(3, 64, 2, dtype=dtype, device=device).transpose(1, 2), gaussian(64, dtype=dtype, device=device).expand(6, 64)]
+            if device == "cuda":  # each size costs a GPU some seconds of compiling
+                inputs = [x for x in inputs if x.numel() == 6 * 64]
             for x in inputs:
                 with self.subTest(shape=tuple(x.shape), strides=x.stride(), device=device), torch.no_grad():
                     self.near(layer(x), x, w, layer.bias)
@@ -85,14 +87,14 @@ class Linear(Case):
     def test_activations(self):
         for device in DEVICES:
             dtype = torch.float32 if device == "cpu" else torch.float16
-            for activation in ACTIVATE:
+            for activation in ACTIVATE if device == "cpu" else ("gelu",):
                 layer = SparseLinear.from_linear(linear(48, 64, dtype=dtype, device=device), "2:4", activation=activation)
                 x = gaussian(5, 64, dtype=dtype, device=device)
                 with torch.no_grad():
                     self.near(layer(x), x, layer.dense_weight(), layer.bias, activation)
                 if device == "cpu":  # with gradients it is PyTorch's own
                     self.near(layer(x), x, layer.dense_weight(), layer.bias, activation)
-            self.assertEqual({plan.activation for plan in lacuna.cached_plans(layer.packed)}, {"silu", "none"} if device == "cpu" else {"silu"})
+            self.assertEqual({plan.activation for plan in lacuna.cached_plans(layer.packed)}, {"silu", "none"} if device == "cpu" else {"gelu"})
 
     def test_from_what(self):
         dense = linear(16, 32)
@@ -293,7 +295,7 @@ class Tracing(Case):
             other = SparseLinear.from_linear(linear(40, 24, device=device, seed=5), "2:4")
             model = nn.Sequential(layer, other)
             compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=True)
-            for shape in ((6, 40), (2, 3, 40), (9, 40)):
+            for shape in ((6, 40), (2, 3, 40), (9, 40)) if device == "cpu" else ((6, 40), (2, 3, 40)):
                 x = gaussian(*shape, device=device).requires_grad_()
                 y = compiled(x)
                 self.assertTrue(torch.equal(y, model(x)))
@@ -330,7 +332,7 @@ class Tracing(Case):
     def test_autocast(self):
         for device in DEVICES:
             layer = SparseLinear.from_linear(linear(24, 40, device=device), "2:4")
-            for dtype in (torch.bfloat16, torch.float16):
+            for dtype in (torch.bfloat16, torch.float16) if device == "cpu" else (torch.bfloat16,):
                 x = gaussian(6, 40, device=device).requires_grad_()
                 with torch.autocast(device, dtype):
                     y = layer(x)
@@ -356,7 +358,7 @@ class Convolution(Case):
     def test_convolutions(self):
         torch.manual_seed(3)
         for device in DEVICES:
-            for conv, shape in self.convolutions():
+            for conv, shape in list(self.convolutions())[:: 1 if device == "cpu" else 3]:
                 conv = conv.to(device)
                 layer = SparseConv2d.from_conv(conv, "2:4")
                 kernel = layer.dense_kernel()
