@@ -131,9 +131,7 @@ def _is_ours(x, device):
 
 def _new(x, shape, dtype, layout, device):
     """A new array of x's kind."""
-    if _is_ours(x, device):
-        return DeviceArray(shape, dtype, _plans.device_of(device))
-    return empty(x, shape, dtype, layout == "feature")
+    return empty(x, shape, dtype, layout == "feature", _plans.device_of(device))
 
 
 def matmul(x, weight, *, bias=None, activation="none", residual=None, alpha=None, beta=None, out=None, device=None, **options):
