@@ -18,7 +18,7 @@ export OMP_WAIT_POLICY ?= passive
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DCMAKE_INSTALL_PREFIX="$(PREFIX)" $(CMAKE_FLAGS)
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store bench-gpu test-gpu test-gpu-sanitize test-emulated neon support-table h200-table real-weights
+.PHONY: all demo test install check-format format sanitize asan tsan clang fuzz clean help bench bench-store bench-gpu test-gpu test-gpu-sanitize test-emulated neon support-table h200-table real-weights test-torch test-wheel
 
 all:
 	@scripts/setup.sh build
@@ -54,6 +54,20 @@ test-emulated:
 	@$(COMPILE)
 	LAC_TEST_GPU_ONLY=$${LAC_TEST_GPU_ONLY:-rows} LAC_TEST_GPU_ROW_SECONDS=600 VIRTUAL_ENV=$(BUILD)/venv \
 		scripts/emulate.sh $(BUILD) $(EMULATED) $(BUILD)/tests/gpu/test_gpu
+
+# The Python package with PyTorch, in an environment of its own; on a GPU too where there is one. LACUNA_TEST_TIMES=60 ends with a table of times.
+test-torch: export OMP_WAIT_POLICY := passive
+test-torch:
+	@scripts/setup.sh torch $(BUILD)
+	@$(CONFIGURE) -DLAC_PYTHON=ON
+	@$(COMPILE) --target lacuna_python lacuna_python_files lacuna_cli
+	LACUNA=$(abspath $(BUILD))/lacuna PYTHONPATH=$(abspath $(BUILD))/python $(BUILD)/torch-venv/bin/python -B -m unittest discover \
+		-s tests/python -p 'test_torch_*.py'
+
+# The package as pip builds and installs it.
+test-wheel:
+	@scripts/setup.sh test $(BUILD)
+	tests/python/wheel.sh $(BUILD)/venv/bin/python $(BUILD)/wheel
 
 # A reduced set of them under compute-sanitizer.
 test-gpu-sanitize:
@@ -104,6 +118,8 @@ help:
 	@echo 'make test          build and run every test'
 	@echo 'make test-gpu      the tests that need an NVIDIA GPU; under ten minutes'
 	@echo 'make test-gpu-sanitize  a reduced set of them under compute-sanitizer'
+	@echo 'make test-torch    the Python package with PyTorch, which it downloads; on a GPU too where there is one'
+	@echo 'make test-wheel    the Python package as pip builds and installs it'
 	@echo 'make test-emulated EMULATED=sm_90  the same without a GPU, on the emulator; half an hour'
 	@echo 'make install       PREFIX=/usr/local, DESTDIR= for packagers'
 	@echo 'make clang         build and test with clang, in build-clang/'
