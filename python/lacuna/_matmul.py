@@ -139,7 +139,8 @@ def matmul(x, weight, *, bias=None, activation="none", residual=None, alpha=None
 
     x is an array of numpy's, PyTorch's, or any that speaks DLPack; y is of its kind, in its dtype and on its device, unless `out` takes it.
     activation: 'none', 'relu', 'gelu' (erf), 'gelu_tanh' or 'silu'. alpha and beta are 1 unless said. `device`, where x lies in any case,
-    may be given as a check. All that Plan knows (y_dtype, precision, kernel, threads, no_dense, no_timing, measure, y_layout) may be given too.
+    may be given as a check. All that Plan knows (y_dtype, y_layout, precision, kernel, threads, no_dense, no_timing, measure) may be
+    given too.
 
     Plans are made when they are first needed and kept with the weight: see plan_limits(). A call on a GPU is put on PyTorch's current
     stream, or on CUDA's default one, and returns before it is done.

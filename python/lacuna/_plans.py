@@ -140,7 +140,8 @@ def _make(weight, size, kind):
 
 def plan_for(weight, m, device, options, *, rounded=True, make=True, pin=False):
     """A plan for m tokens or for somewhat more: its .m says which. `device` is a name as device_name() gives it, `options` a tuple of (name,
-    value), as Plan takes them. With rounded=False it is for m itself. With make=False None where there is none yet. With pin=True it stays for as long as the weight does."""
+    value), as Plan takes them. With rounded=False it is for m itself. With make=False None where there is none yet. With pin=True it stays for as long as the weight does.
+    """
     plans = plans_of(weight)
     kind = (device, options)
     with plans.lock:

@@ -51,7 +51,15 @@ class Benchmark:
 
     def __str__(self):
         rows = [
-            (t.name or "(layer)", f"{t.m}, {t.n}, {t.k}", t.pattern, _time(t.dense_seconds), _time(t.sparse_seconds), f"{t.speedup:.2f}x", t.kernel)
+            (
+                t.name or "(layer)",
+                f"{t.m}, {t.n}, {t.k}",
+                t.pattern,
+                _time(t.dense_seconds),
+                _time(t.sparse_seconds),
+                f"{t.speedup:.2f}x",
+                t.kernel,
+            )
             for t in self.layers
         ]
         if self.dense_seconds is not None:

@@ -64,7 +64,9 @@ def load_sparse(model, source, *, strict=True):
         raise errors.InvalidArgument(f"the model and the source do not agree: missing {missing}, unexpected {unexpected}")
     dense = sorted(set(tensors) & set(_compressed(model)))
     if dense:
-        raise errors.InvalidArgument(f"{dense[0]!r} is dense in the source, but compressed in the model: load into a dense model, and sparsify that")
+        raise errors.InvalidArgument(
+            f"{dense[0]!r} is dense in the source, but compressed in the model: load into a dense model, and sparsify that"
+        )
 
     made = []
     for name, weight in weights.items():

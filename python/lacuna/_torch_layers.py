@@ -124,7 +124,9 @@ class _Compressed(nn.Module):
     def _apply(self, fn, recurse=True):
         wanted = fn(self.state_of).dtype
         if wanted not in op.LACUNA_DTYPE:
-            raise errors.Unsupported(f"a compressed weight cannot be of dtype {wanted}; it is torch.float32, torch.float16 or torch.bfloat16")
+            raise errors.Unsupported(
+                f"a compressed weight cannot be of dtype {wanted}; it is torch.float32, torch.float16 or torch.bfloat16"
+            )
         weight = op.convert(self.packed, op.LACUNA_DTYPE[wanted])
         super()._apply(fn, recurse)
         if weight is not self.packed:

@@ -106,7 +106,9 @@ def find_layers(model, include=None, exclude=None, conv=False):
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is of type {type(model).__name__}; it must be a torch.nn.Module")
     if isinstance(model, (nn.Linear, nn.Conv2d)):
-        raise errors.InvalidArgument("model is a layer itself, which cannot be replaced in place: SparseLinear.from_linear() gives a new one")
+        raise errors.InvalidArgument(
+            "model is a layer itself, which cannot be replaced in place: SparseLinear.from_linear() gives a new one"
+        )
     include, exclude = _globs(include, "include"), _globs(exclude, "exclude")
     kinds = (nn.Linear, layers.SparseLinear) + ((nn.Conv2d, layers.SparseConv2d) if conv else ())
     modules, owners, found = dict(model.named_modules()), _owners(model), []
@@ -116,7 +118,9 @@ def find_layers(model, include=None, exclude=None, conv=False):
         parents = [modules[name.rpartition(".")[0]]] if "." in name else [model]
         found.append((name, module, _reason(name, module, parents, owners)))
     if include and not found:
-        raise errors.InvalidArgument(f"include is {include}; no linear layer{' or convolution' if conv else ''} of the model has such a name")
+        raise errors.InvalidArgument(
+            f"include is {include}; no linear layer{' or convolution' if conv else ''} of the model has such a name"
+        )
     return found
 
 
@@ -135,9 +139,7 @@ def _replace(model, old, new):
                 parent._modules[name] = new
 
 
-def sparsify(
-    model, pattern, *, include=None, exclude=None, method="magnitude", calibration=None, keep_dense=False, conv=False, **options
-):
+def sparsify(model, pattern, *, include=None, exclude=None, method="magnitude", calibration=None, keep_dense=False, conv=False, **options):
     """Prunes the linear layers of a model and replaces them, in place, by SparseLinear; returns a Report.
 
     pattern: such as '2:4' or 'vw32:8:32' (lacuna.Pattern), or {glob: pattern}, of which the first that takes a layer's name counts; layers
@@ -235,7 +237,9 @@ class _Collector:
         if self.moments is not None:
             moments, self.moments = self.moments.cpu(), None
             if not moments.isfinite().all():
-                raise errors.InvalidArgument(f"the inputs of the layer {self.name!r}: one of them is not finite, or too large to be squared")
+                raise errors.InvalidArgument(
+                    f"the inputs of the layer {self.name!r}: one of them is not finite, or too large to be squared"
+                )
             self.calibration.add_moments((moments + moments.t()) / 2, self.samples)
         if self.calibration.samples == 0:
             raise errors.InvalidArgument(f"no batch went through the layer {self.name!r}")

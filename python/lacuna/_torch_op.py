@@ -200,9 +200,7 @@ def run(weight, x, bias, activation):
         if bytes_of:
             scratch = torch.empty(bytes_of, dtype=torch.uint8, device=x.device)  # PyTorch gives it to others behind this call alone
             workspace = scratch.data_ptr()
-    plan.execute_pointers(
-        x2.data_ptr(), ld, y.data_ptr(), 0, 0 if bias is None else bias.data_ptr(), 0, 0, stream, workspace, bytes_of
-    )
+    plan.execute_pointers(x2.data_ptr(), ld, y.data_ptr(), 0, 0 if bias is None else bias.data_ptr(), 0, 0, stream, workspace, bytes_of)
     if plan.m != m:
         y = y[:m]
     return y if x.dim() == 2 else y.view(*shape, n)
@@ -248,7 +246,9 @@ def _setup(ctx, inputs, output):
 
 def _backward(ctx, grad):
     if ctx.activation != "none":
-        raise errors.Unsupported(f"lacuna::linear with activation {ctx.activation!r} has no gradient; SparseLinear leaves it to PyTorch then")
+        raise errors.Unsupported(
+            f"lacuna::linear with activation {ctx.activation!r} has no gradient; SparseLinear leaves it to PyTorch then"
+        )
     grad_x = grad_bias = None
     if ctx.needs_input_grad[0]:
         grad_x = linear_grad_op(grad, ctx.number, ctx.k)

@@ -1,6 +1,6 @@
 """test_matmul.py - lacuna.matmul() and the plans behind it, with numpy alone: against the oracle's bound, element by element.
 
-    PYTHONPATH=build/python build/venv/bin/python -B tests/python/test_matmul.py
+PYTHONPATH=build/python build/venv/bin/python -B tests/python/test_matmul.py
 """
 
 import gc
@@ -35,7 +35,9 @@ class Case(unittest.TestCase):
         if given.get("residual") is not None:
             operands["c"] = numpy.ascontiguousarray(given["residual"].reshape(-1, n))
         options = {"bias": given.get("bias") is not None, "residual": given.get("residual") is not None}
-        options.update({name + "_dtype": given[key].dtype for name, key in (("bias", "bias"), ("c", "residual")) if given.get(key) is not None})
+        options.update(
+            {name + "_dtype": given[key].dtype for name, key in (("bias", "bias"), ("c", "residual")) if given.get(key) is not None}
+        )
         plan = lacuna.Plan(weight, len(x2), x_dtype=x.dtype, y_dtype=y.dtype, activation=given.get("activation", "none"), **options)
         expected, bound = plan.reference(x2, **operands)
         self.assertEqual(y.shape, (*x.shape[:-1], n))

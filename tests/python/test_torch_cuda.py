@@ -140,7 +140,11 @@ class Times(unittest.TestCase):
             timing = lacuna.torch.benchmark(layer, x, seconds=0.1).layers[0]
             us = timing.dense_seconds * 1e6, timing.sparse_seconds * 1e6
             lines.append(timing)
-            print(f"{n:>6} {m:>5}  {pattern:<10} {us[0]:>9.1f} {us[1]:>9.1f} {timing.speedup:>7.2f}x  {timing.kernel}", file=sys.stderr, flush=True)
+            print(
+                f"{n:>6} {m:>5}  {pattern:<10} {us[0]:>9.1f} {us[1]:>9.1f} {timing.speedup:>7.2f}x  {timing.kernel}",
+                file=sys.stderr,
+                flush=True,
+            )
         self.assertTrue(lines)
 
 

@@ -53,7 +53,10 @@ class Linear(Case):
             wide = gaussian(6, 256, dtype=dtype, device=device)
             inputs = [gaussian(*shape, 64, dtype=dtype, device=device) for shape in ((), (1,), (2, 3), (2, 1, 3, 2))]
             inputs += [wide[:, ::4], wide[::2, :64], wide[:, :64].flip(0), gaussian(64, 6, dtype=dtype, device=device).t()]
-            inputs += [gaussian(3, 64, 2, dtype=dtype, device=device).transpose(1, 2), gaussian(64, dtype=dtype, device=device).expand(6, 64)]
+            inputs += [
+                gaussian(3, 64, 2, dtype=dtype, device=device).transpose(1, 2),
+                gaussian(64, dtype=dtype, device=device).expand(6, 64),
+            ]
             if device == "cuda":  # each size costs a GPU some seconds of compiling
                 inputs = [x for x in inputs if x.numel() == 6 * 64]
             for x in inputs:
@@ -94,7 +97,9 @@ class Linear(Case):
                     self.near(layer(x), x, layer.dense_weight(), layer.bias, activation)
                 if device == "cpu":  # with gradients it is PyTorch's own
                     self.near(layer(x), x, layer.dense_weight(), layer.bias, activation)
-            self.assertEqual({plan.activation for plan in lacuna.cached_plans(layer.packed)}, {"silu", "none"} if device == "cpu" else {"gelu"})
+            self.assertEqual(
+                {plan.activation for plan in lacuna.cached_plans(layer.packed)}, {"silu", "none"} if device == "cpu" else {"gelu"}
+            )
 
     def test_from_what(self):
         dense = linear(16, 32)
@@ -130,14 +135,22 @@ class Linear(Case):
             (ValueError, "x is of dtype torch.float64", lambda: layer(gaussian(3, 32).double())),
             (TypeError, "linear is of type Conv2d", lambda: SparseLinear.from_linear(nn.Conv2d(4, 4, 1), "2:4")),
             (ValueError, "the weight is of dtype torch.float64", lambda: SparseLinear.from_linear(linear(16, 32).double(), "2:4")),
-            (ValueError, r"the weight is \(16, 32\); the layer's is \(8, 32\)", lambda: SparseLinear.from_linear(linear(8, 32), layer.packed)),
+            (
+                ValueError,
+                r"the weight is \(16, 32\); the layer's is \(8, 32\)",
+                lambda: SparseLinear.from_linear(linear(8, 32), layer.packed),
+            ),
             (ValueError, r"bias has the shape \(15,\); it must be \(16,\)", lambda: SparseLinear(layer.packed, gaussian(15))),
             (ValueError, "activation is 'tanh'; it must be one of 'none'", lambda: SparseLinear(layer.packed, activation="tanh")),
             (ValueError, "the mask is a tensor", lambda: SparseLinear.from_linear(dense, dense.weight != 0)),
             (errors.Unsupported, "cannot be of dtype torch.float64", layer.double),
             (TypeError, "weight is of type Parameter", lambda: lacuna.torch.linear(gaussian(3, 32), dense.weight)),
             (errors.NotFound, "no weight of number 0", lambda: torch.ops.lacuna.linear(gaussian(3, 32), None, 0, 16, "none")),
-            (ValueError, r"bias has the shape \(15,\)", lambda: torch.ops.lacuna.linear(gaussian(3, 32), gaussian(15), layer._number, 16, "none")),
+            (
+                ValueError,
+                r"bias has the shape \(15,\)",
+                lambda: torch.ops.lacuna.linear(gaussian(3, 32), gaussian(15), layer._number, 16, "none"),
+            ),
         ]
         for kind, text, call in refused:
             with self.subTest(text=text), self.assertRaisesRegex(kind, text):
@@ -415,8 +428,16 @@ class Convolution(Case):
     def test_refusals(self):
         layer = SparseConv2d.from_conv(nn.Conv2d(16, 24, 3), "2:4")
         refused = [
-            (errors.Unsupported, "conv has 4 groups; it must have 1", lambda: SparseConv2d.from_conv(nn.Conv2d(16, 16, 3, groups=4), "2:4")),
-            (errors.Unsupported, "pads with 'reflect'", lambda: SparseConv2d.from_conv(nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), "2:4")),
+            (
+                errors.Unsupported,
+                "conv has 4 groups; it must have 1",
+                lambda: SparseConv2d.from_conv(nn.Conv2d(16, 16, 3, groups=4), "2:4"),
+            ),
+            (
+                errors.Unsupported,
+                "pads with 'reflect'",
+                lambda: SparseConv2d.from_conv(nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"), "2:4"),
+            ),
             (TypeError, "conv is of type Linear", lambda: SparseConv2d.from_conv(nn.Linear(4, 4), "2:4")),
             (ValueError, r"x has the shape \(2, 15, 7, 7\); it must be \(\[b,\] 16, h, w\)", lambda: layer(gaussian(2, 15, 7, 7))),
             (ValueError, "too small for a kernel of 3 x 3", lambda: layer(gaussian(2, 16, 2, 7))),

@@ -43,7 +43,9 @@ class ModelCase(Case):
             y = model(*inputs).cpu().double()
             inputs = [x.cpu().double() if x.is_floating_point() else x.cpu() for x in inputs]
             wanted = dense(*inputs)
-            errs = (own(*[x.to(next(own.parameters()).dtype) if x.is_floating_point() else x for x in inputs]).double() - wanted).abs().max()
+            errs = (
+                (own(*[x.to(next(own.parameters()).dtype) if x.is_floating_point() else x for x in inputs]).double() - wanted).abs().max()
+            )
         self.assertGreater(wanted.abs().max().item(), 0)
         self.assertLessEqual((y - wanted).abs().max().item(), 10 * errs.item())
 
@@ -139,7 +141,11 @@ class Sparsify(ModelCase):
         model = Net()
         calls = [
             (ValueError, "method is 'obs', but calibration is None", lambda: sparsify(model, "2:4", method="obs")),
-            (ValueError, "calibration has nothing for the layer 'blocks.0.up'", lambda: sparsify(model, "2:4", method="obs", calibration={})),
+            (
+                ValueError,
+                "calibration has nothing for the layer 'blocks.0.up'",
+                lambda: sparsify(model, "2:4", method="obs", calibration={}),
+            ),
             (ValueError, "include is .'no.such',.; no linear layer of the model", lambda: sparsify(model, "2:4", include="no.such")),
             (ValueError, "2:5x", lambda: sparsify(model, "2:5x")),
             (ValueError, "method is 'best'", lambda: sparsify(model, "2:4", method="best")),
@@ -185,7 +191,11 @@ class Calibrate(ModelCase):
             torch.manual_seed(6)
             model = nn.Sequential(nn.Linear(64, 96))
             original = model[0].weight.detach().clone()
-            calibration = calibrate(model, [inputs(1), (inputs(2),), {"input": inputs(3)}], run=lambda m, b: m(b if torch.is_tensor(b) else b[0] if isinstance(b, tuple) else b["input"]))
+            calibration = calibrate(
+                model,
+                [inputs(1), (inputs(2),), {"input": inputs(3)}],
+                run=lambda m, b: m(b if torch.is_tensor(b) else b[0] if isinstance(b, tuple) else b["input"]),
+            )
             report = sparsify(model, "2:4", method=method, calibration=calibration)
             x = torch.cat([inputs(1), inputs(2), inputs(3)]).double()
             w = model[0].dense_weight().double()
