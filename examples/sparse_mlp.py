@@ -1,4 +1,4 @@
-"""sparse_mlp.py - trains a small PyTorch network, prunes it, trains on under the masks, compresses it, and says what each step cost and gained.
+"""sparse_mlp.py - trains a small PyTorch network, prunes it, trains on under the masks, compresses it: what each step costs and gains.
 
     python3 examples/sparse_mlp.py [--pattern vw8:2:8] [--width 512] [--steps 150] [--device cpu]
 

@@ -139,8 +139,10 @@ def _make(weight, size, kind):
 
 
 def plan_for(weight, m, device, options, *, rounded=True, make=True, pin=False):
-    """A plan for m tokens or for somewhat more: its .m says which. `device` is a name as device_name() gives it, `options` a tuple of (name,
-    value), as Plan takes them. With rounded=False it is for m itself. With make=False None where there is none yet. With pin=True it stays for as long as the weight does.
+    """A plan for m tokens or for somewhat more: its .m says which.
+
+    `device` is a name as device_name() gives it, `options` a tuple of (name, value), as Plan takes them. With rounded=False it is for m
+    itself, with make=False None where there is none yet; with pin=True it stays for as long as the weight does.
     """
     plans = plans_of(weight)
     kind = (device, options)

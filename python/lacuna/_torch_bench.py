@@ -111,7 +111,8 @@ def _replay_seconds(graph):
 
 
 def _device_times(functions, seconds):
-    """The same of calls on a GPU: a graph of several, each after its caches were swept, less the sweeps alone. No time of the host's is in it."""
+    """The same of calls on a GPU: a graph of several, each after its caches were swept, less the sweeps alone. None of the host's time
+    is in it."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -208,7 +209,6 @@ def _benchmark(model, names, example, seconds):
         tokens, kernel = _kernel(layer, x)
         n, k = layer.packed.shape
         timings.append(Timing(names[layer], tokens, n, k, str(layer.pattern), kernel, dense_seconds, sparse_seconds))
-        del dense
     if not timings:
         raise errors.InvalidArgument("example did not go through any sparse layer")
     how = "on the GPU in CUDA graphs, with cold caches" if device.type == "cuda" else f"on the CPU with {torch.get_num_threads()} threads"

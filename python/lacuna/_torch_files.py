@@ -48,9 +48,10 @@ def _from_state(state):
 
 
 def load_sparse(model, source, *, strict=True):
-    """Loads a container that `lacuna prune` or save_sparse() wrote, or a state_dict of a sparsified model, into a model whose layers are dense
-    or sparse: layers whose weight is compressed there become sparse ones, in place, in the dtype and on the device that they have; all other
-    tensors are copied. strict: names that are missing on either side are an error, and nothing is changed. Returns (missing, unexpected).
+    """Loads a container that `lacuna prune` or save_sparse() wrote, or a state_dict of a sparsified model, into a model whose layers are
+    dense or sparse. Layers whose weight is compressed there become sparse ones, in place, in the dtype and on the device that they have;
+    all other tensors are copied. strict: names that are missing on either side are an error, and nothing is changed. Returns (missing,
+    unexpected).
     """
     if isinstance(model, (nn.Linear, nn.Conv2d)):
         raise errors.InvalidArgument("model is a layer itself, which cannot be replaced in place: SparseLinear(weight, bias) is one")

@@ -144,15 +144,6 @@ class _Compressed(nn.Module):
         super().__setstate__(state)
         self._take(self.packed)
 
-    def __deepcopy__(self, memo):
-        from copy import deepcopy
-
-        memo[id(self.packed)] = self.packed  # it does not change, so copies share it
-        copy = self.__class__.__new__(self.__class__)
-        memo[id(self)] = copy
-        copy.__setstate__(deepcopy(self.__getstate__(), memo))
-        return copy
-
     # ---- state_dict: the parts of the weight as tensors, named as in Lacuna's files
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
@@ -254,8 +245,8 @@ class SparseLinear(_Compressed):
 
 
 class SparseConv2d(_Compressed):
-    """A convolution as one product: W [out, in, kh, kw] is compressed as [out, kh * kw * in], so that N:M groups lie along the input channels
-    of one tap, and patches of the input are its tokens.
+    """A convolution as one product: W [out, in, kh, kw] is compressed as [out, kh * kw * in], so that N:M groups lie along the input
+    channels of one tap, and patches of the input are its tokens.
 
     1 x 1 convolutions of channels-last inputs copy nothing; others copy their patches. Outputs are channels-last. groups must be 1 and
     padding_mode 'zeros'; there are no transposed convolutions.
@@ -317,7 +308,10 @@ class SparseConv2d(_Compressed):
 
 
 def patches_of(x, kernel_size, stride, padding, dilation):
-    """x [b, in, h, w] -> [b, oh, ow, kh * kw * in], a view where the kernel is 1 x 1 and nothing is padded. padding: left, right, top, bottom"""
+    """x [b, in, h, w] -> [b, oh, ow, kh * kw * in], a view where the kernel is 1 x 1 and nothing is padded.
+
+    padding: left, right, top, bottom.
+    """
     (kh, kw), (sh, sw), (dh, dw) = kernel_size, stride, dilation
     if any(padding):
         x = nn.functional.pad(x, tuple(padding))

@@ -295,7 +295,7 @@ def linear_by(number, n, k, dtype, x, bias, activation):
 
 
 def linear(x, weight, bias=None, activation="none"):
-    """activation(x W^T + bias) for tensors x [..., k] and bias [n], weight a lacuna.Weight [n, k]: y [..., n], differentiable by x and bias."""
+    """activation(x W^T + bias), [..., n], for tensors x [..., k] and bias [n] and a lacuna.Weight [n, k]; differentiable by x and bias."""
     check_activation(activation)
     number = number_of(weight)
     n, k = weight.shape

@@ -6,6 +6,7 @@ PYTHONPATH=build/python build/venv/bin/python -B tests/python/test_matmul.py
 import gc
 import os
 import threading
+import time
 import unittest
 import weakref
 
@@ -84,10 +85,11 @@ class Products(Case):
 
     def test_mixed_dtypes(self):
         weight, x = weight_of(24, 40, dtype="f16"), gaussian(6, 40)
-        residual = gaussian(6, 24, dtype=numpy.float16)
-        y = lacuna.matmul(x, weight, residual=residual, bias=gaussian(24), y_dtype="f16")
-        self.assertEqual(y.dtype, numpy.float16)
-        self.check(y, x, weight, residual=residual, bias=gaussian(24))
+        for dtype in (numpy.float16, numpy.float32):
+            residual, bias = gaussian(6, 24, dtype=dtype), gaussian(24, dtype=dtype)
+            y = lacuna.matmul(x, weight, residual=residual, bias=bias, y_dtype="f16")
+            self.assertEqual(y.dtype, numpy.float16)
+            self.check(y, x, weight, residual=residual, bias=bias)
 
     def test_out(self):
         weight, x = weight_of(24, 40), gaussian(2, 3, 40)
@@ -254,6 +256,7 @@ class Plans(Case):
 
         def plan(*args, **kwargs):
             made.append(args[1])
+            time.sleep(0.01)  # for others to come by
             return real(*args, **kwargs)
 
         def work(first):

@@ -337,6 +337,21 @@ class Tracing(Case):
             y = layer(torch.empty(6, 40))
         self.assertEqual((type(y).__name__, y.shape), ("FakeTensor", (6, 24)))
 
+    def test_modes_see_the_operator(self):
+        """Who watches operators (flop counters, profilers of memory) sees this one; nobody else pays for it."""
+
+        class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+            seen = []
+
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                self.seen.append(str(function))
+                return function(*args, **(kwargs or {}))
+
+        layer = SparseLinear.from_linear(linear(24, 40), "2:4").requires_grad_(False)
+        with Watch():
+            layer(gaussian(6, 40))
+        self.assertIn("lacuna.linear.default", Watch.seen)
+
     def test_vmap_is_refused(self):
         layer = SparseLinear.from_linear(linear(24, 40), "2:4").requires_grad_(False)
         with self.assertRaises(RuntimeError):

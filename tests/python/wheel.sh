@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# wheel.sh - builds the Python package as users do, installs it where nothing else is, and uses it outside of the tree. make test-wheel runs it.
+# wheel.sh - builds the Python package as users do, installs it where nothing else is, and uses it there. make test-wheel runs it.
 #
 #   wheel.sh PYTHON SCRATCH      PYTHON has pip and reaches the Python package index; SCRATCH is made anew
 set -euo pipefail
