@@ -185,7 +185,8 @@ set_up_torch() {
     few="numpy filelock typing_extensions sympy networkx jinja2 fsspec mpmath setuptools nvidia-cufile nvidia-cusparselt-cu13 nvidia-nvshmem-cu13"
     # shellcheck disable=SC2086 # a list of words
     if python3 -m venv "$build/torch-venv" >"$torch_log" 2>&1; then
-        if ldconfig -p | grep -q 'libcublasLt\.so\.13' && ldconfig -p | grep -q 'libcudnn\.so\.9'; then
+        libraries=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null || true)
+        if [ -z "${libraries##*libcublasLt.so.13*}" ] && [ -z "${libraries##*libcudnn.so.9*}" ] && [ -n "$libraries" ]; then
             { "$python" -m pip install --quiet --no-deps torch==2.11.0 && "$python" -m pip install --quiet $few; } >>"$torch_log" 2>&1 || true
         fi
         if "$python" -c 'import torch, numpy' >>"$torch_log" 2>&1; then return; fi
