@@ -100,7 +100,7 @@ class _Compressed(nn.Module):
 
     def _take(self, weight):
         self.packed = weight  # the lacuna.Weight, [n, k]
-        self._number = op.number_of(weight)
+        self._number, self._dtype = op.number_of(weight), op.TORCH_DTYPE[weight.dtype]
         self._n, self._k = weight.shape
 
     @property
@@ -117,7 +117,7 @@ class _Compressed(nn.Module):
 
     def _product(self, x):
         """[..., k] -> [..., n]"""
-        return op.linear_by(self._number, self._n, self._k, self.state_of.dtype, x, self.bias, self.activation)
+        return op.linear_by(self._number, self._n, self._k, self._dtype, x, self.bias, self.activation)
 
     # ---- to(), half(), cuda()
 

@@ -178,7 +178,7 @@ def run(weight, x, bias, activation):
             raise errors.InvalidArgument(f"bias is on '{bias.device}', x on '{x.device}'")
         if bias.dtype not in LACUNA_DTYPE:
             raise errors.InvalidArgument(f"bias is of dtype {bias.dtype}; it must be torch.float32, torch.float16 or torch.bfloat16")
-        bias = bias.contiguous()
+        bias = bias if bias.is_contiguous() else bias.contiguous()
     shape = x.shape[:-1]
     x2, layout, ld = _lines(x if x.dim() == 2 else x.reshape(shape.numel(), k))  # [m, k]
     m = x2.shape[0]
@@ -192,7 +192,7 @@ def run(weight, x, bias, activation):
         ld = 0
         if layout == "feature" and x2.stride(0) != 1:
             x2 = x2.t().contiguous().t()  # pad gave it token-major
-    y = torch.empty((plan.m, n), dtype=x.dtype, device=x.device)
+    y = x.new_empty((plan.m, n))
     stream = workspace = bytes_of = 0
     if on_gpu:
         stream = torch.cuda.current_stream(x.device).cuda_stream
@@ -281,15 +281,16 @@ def linear_by(number, n, k, dtype, x, bias, activation):
     """x [..., k] -> activation(x W^T + bias) [..., n]; dtype is the weight's."""
     if x.dim() == 0 or x.shape[-1] != k:
         raise errors.InvalidArgument(f"x has the shape {tuple(x.shape)}; its last dimension must be {k}")
-    if x.device.type in ("cpu", "cuda") and torch.is_autocast_enabled(x.device.type) and x.dtype in LACUNA_DTYPE:
-        wanted = torch.get_autocast_dtype(x.device.type)
+    kind = x.device.type
+    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind) and x.dtype in LACUNA_DTYPE:
+        wanted = torch.get_autocast_dtype(kind)
         x = x.to(wanted)
         bias = None if bias is None else bias.to(wanted)
     elif x.dtype != dtype:
         raise errors.InvalidArgument(f"x is of dtype {x.dtype}, the weight of {dtype}; they must be the same outside of torch.autocast")
     if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
         return ACTIVATIONS[activation](torch.ops.lacuna.linear(x, bias, number, n, "none"))
-    if torch.compiler.is_compiling() or type(x) is not torch.Tensor or x.device.type == "meta" or _is_watched():
+    if torch.compiler.is_compiling() or type(x) is not torch.Tensor or kind == "meta" or _is_watched():
         return torch.ops.lacuna.linear(x, bias, number, n, activation)
     return run(weight_by(number), x, bias, activation)
 
