@@ -182,7 +182,7 @@ set_up_torch() {
     mkdir -p "$build"
     rm -rf "$build/torch-venv"
     torch_log=$build/torch-venv.log
-    few="numpy filelock typing_extensions sympy networkx jinja2 fsspec mpmath setuptools nvidia-cufile nvidia-cusparselt-cu13 nvidia-nvshmem-cu13"
+    few="numpy filelock typing_extensions sympy networkx jinja2 fsspec mpmath setuptools nvidia-cufile nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5"
     # shellcheck disable=SC2086 # a list of words
     if python3 -m venv "$build/torch-venv" >"$torch_log" 2>&1; then
         libraries=$(PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null || true)
