@@ -55,6 +55,7 @@ FUNCTIONS = {
     "lac_weight_measure": "measure_weight",
     "lac_weight_shard": "Weight.shard",
     "lac_weight_free": "Weight",
+    "lac_weight_retain": "Plan.weight",
     "lac_weight_load": "load",
     "lac_weight_save": "Weight.save",
     "lac_file_open": "File",
@@ -106,7 +107,6 @@ FUNCTIONS = {
 NO_FUNCTION = {
     "lac_status_name": "an exception's class says it",
     "lac_set_allocator": "before any other call and from one thread: an interpreter cannot promise that",
-    "lac_weight_retain": "Python counts references",
 }
 NO_VALUE = {
     "LAC_STATUS_OK": "no exception",
