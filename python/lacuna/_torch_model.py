@@ -172,8 +172,6 @@ def sparsify(model, pattern, *, include=None, exclude=None, method="magnitude", 
         line, weight, corrected = _prune_layer(name, module, chosen, method, given, (calibration or {}).get(name), keep_dense)
         made.append((module, weight, corrected))
         report.append(line)
-        if keep_dense:
-            line.mask = weight
     for module, weight, corrected in made:  # all of them, or none
         if keep_dense:
             _write_back(module, corrected)
@@ -185,7 +183,7 @@ def sparsify(model, pattern, *, include=None, exclude=None, method="magnitude", 
 
 
 def _prune_layer(name, module, pattern, method, options, calibration, keep_dense):
-    """(LayerReport, Weight, None), or with keep_dense (LayerReport, Mask, corrected W)."""
+    """(LayerReport, Weight, W with its zeros and corrections)"""
     dense = layers.dense_matrix(layers.conv_matrix(module) if isinstance(module, nn.Conv2d) else module.weight)
     try:
         weight, mask, corrected = layers.prune_as(dense, pattern, method, **options)
@@ -198,7 +196,8 @@ def _prune_layer(name, module, pattern, method, options, calibration, keep_dense
     if calibration is not None:
         lost, total = calibration.error(dense.float(), corrected.float())
         line.output_error = lost / total if total else 0.0
-    return (line, mask, corrected) if keep_dense else (line, weight, None)
+    line.mask = mask if keep_dense else None
+    return line, weight, corrected if keep_dense else None
 
 
 def _write_back(module, dense):

@@ -374,6 +374,36 @@ class Tracing(Case):
             self.assertEqual(layer.weight.dtype, torch.float32)
 
 
+class Arrays(Case):
+    def test_matmul(self):
+        """lacuna.matmul() takes PyTorch's tensors, and gives such; not their gradients."""
+        for dtype in DTYPES:
+            weight = lacuna.compress(gaussian(24, 40, dtype=dtype), "2:4")
+            w = torch.empty(24, 40, dtype=dtype)
+            weight.dense(out=w)
+            bias = gaussian(24, dtype=dtype)
+            for x in (
+                gaussian(2, 3, 40, dtype=dtype),
+                gaussian(40, dtype=dtype),
+                gaussian(40, 5, dtype=dtype).t(),
+                gaussian(0, 40, dtype=dtype),
+            ):
+                y = lacuna.matmul(x, weight, bias=bias, activation="gelu")
+                self.assertEqual((type(y), y.dtype, y.shape), (torch.Tensor, dtype, (*x.shape[:-1], 24)))
+                if y.numel():
+                    self.near(y, x, w, bias, "gelu")
+            for m in range(50, 57):  # rounded up
+                x, out = gaussian(m, 40, dtype=dtype), torch.full((m, 24), torch.nan, dtype=dtype)
+                self.assertIs(lacuna.matmul(x, weight, out=out, residual=torch.zeros(m, 24, dtype=dtype)), out)
+                self.near(out, x, w)
+            x = gaussian(3, 40, dtype=dtype).requires_grad_()
+            with self.assertRaisesRegex(ValueError, "x requires gradients, which matmul.. does not give"):
+                lacuna.matmul(x, weight)
+            with torch.no_grad():
+                self.near(lacuna.matmul(x, weight), x, w)
+            self.near(lacuna.torch.linear(x, weight, bias, "relu"), x, w, bias, "relu")
+
+
 class Convolution(Case):
     def convolutions(self):
         yield nn.Conv2d(32, 24, 1), (2, 32, 7, 5)

@@ -16,7 +16,6 @@ from torch import nn  # noqa: E402
 import lacuna.torch  # noqa: E402
 
 warnings.filterwarnings("ignore", message=".*triton not found.*")
-torch.set_num_threads(max(torch.get_num_threads(), 1))
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 PATTERNS = {"cpu": ("2:4", "vw4:3:7", "bw2x2:1:2", "8:2:8", "shfl8:40%"), "cuda": ("2:4", "vw64:8:32", "64:2:8")}
 # Half the distance from 1 to the next number of each dtype.
