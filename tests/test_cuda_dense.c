@@ -49,6 +49,18 @@ static lac_plan_options options_of(int64_t number)
     return o;
 }
 
+/* Operands as they usually lie: with others a bias is added by a kernel, which the fake driver does not run (test_gpu_runtime.c). */
+static void lay_as_usual(test_random *random, plan_case *c, test_fill fill)
+{
+    test_matrix *const all[] = {&c->x, &c->y, &c->bias};
+    for (int i = 0; i < 3; i++) {
+        const lac_matrix v = all[i]->view;
+        test_matrix_free(all[i]);
+        *all[i] = test_matrix_make(v.rows, v.cols, v.dtype, v.layout, 0, 0);
+        test_matrix_fill(random, all[i], fill);
+    }
+}
+
 static void one_product(test_random *random, int64_t number, void *user)
 {
     lac_device *device = user;
@@ -60,6 +72,7 @@ static void one_product(test_random *random, int64_t number, void *user)
     lac_weight *weight = weight_make(random, &pattern, n, k, all_dtypes[number % DTYPES].weight, TEST_FILL_INTEGER);
     if (number % 7 == 0) weight = weight_permuted(random, weight, true, true);
     plan_case c = case_make(random, weight, m, &options, TEST_FILL_INTEGER);
+    if (options.has_bias) lay_as_usual(random, &c, TEST_FILL_INTEGER);
     long products = fake_lt_products();
     gpu_case_check(device, &c, name, JUDGE_EXACT);
     if (options.no_timing)
@@ -88,6 +101,7 @@ static void one_odd_product(test_random *random, int64_t number, void *user)
     lac_pattern pattern = pattern_of(patterns[test_random_between(random, 0, PATTERNS - 1)]);
     lac_weight *weight = weight_make(random, &pattern, 30, 35, all_dtypes[number / 3 % DTYPES].weight, fill);
     plan_case c = case_make(random, weight, test_random_between(random, 1, 20), &options, fill);
+    if (options.has_bias) lay_as_usual(random, &c, fill);
     gpu_case_check(user, &c, name, JUDGE_BOUND);
     case_free(&c);
 }

@@ -194,8 +194,9 @@ lac_status lac_dense_choose(const lac_problem *problem, bool may_time, lac_dense
             return status;
         }
     }
-    lac_dense_alignment least = lac_dense_alignment_least(&ways.product[way]);
     out->product = ways.product[way];
+    out->anywhere = lac_dense_product_anywhere(&out->product);
     out->usual = ways.answers[way][number];
-    return lac_dense_ask(problem->device, &out->product, &least, out->anywhere, &out->anywhere_count);
+    lac_dense_alignment least = lac_dense_alignment_least(&out->anywhere);
+    return lac_dense_ask(problem->device, &out->anywhere, &least, out->answers, &out->answer_count);
 }

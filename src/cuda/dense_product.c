@@ -80,6 +80,23 @@ void lac_dense_product_lay(lac_dense_product *p, bool w_by_inputs)
     p->ldw = round_up(w_by_inputs ? p->n : p->k, LAC_DENSE_WIDEST / (int64_t)lac_dtype_size(p->operand));
 }
 
+lac_dense_product lac_dense_product_anywhere(const lac_dense_product *p)
+{
+    enum {
+        SUMS = 8 << 20,
+        FEWEST = 64
+    }; /* bytes, unless tokens are long; tokens at a time, so that their lines stay aligned as the first */
+    lac_dense_product sums = *p;
+    if (!p->has_bias) return sums;
+    sums.has_bias = false;
+    sums.finish = LAC_DENSE_FINISH_APART;
+    sums.result = LAC_DTYPE_F32;
+    int64_t tokens = SUMS / (lac_dense_usual_ldd(&sums) * (int64_t)sizeof(float)) / FEWEST * FEWEST;
+    if (tokens < FEWEST) tokens = FEWEST;
+    if (sums.m > tokens) sums.m = tokens;
+    return sums;
+}
+
 /* ---- alignment */
 
 uint32_t lac_dense_aligned_to(uint64_t bytes)

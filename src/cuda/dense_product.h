@@ -27,6 +27,10 @@ typedef struct lac_dense_product {
 /* False when it is none: operands of two kinds, or an empty one. */
 bool lac_dense_product_make(const lac_problem *problem, lac_dense_product *out);
 
+/* The product for operands that lie anywhere: where the library would add a bias, which it then refuses or rounds twice (seen on an H200), it
+ * gives sums instead, for so many tokens at a time as fit a small workspace: its m. Any other is the product itself. */
+lac_dense_product lac_dense_product_anywhere(const lac_dense_product *product);
+
 /* Lays W the other way or back; the library may be faster then. */
 void lac_dense_product_lay(lac_dense_product *product, bool w_by_inputs);
 
@@ -95,13 +99,13 @@ typedef struct lac_dense_timing {
 lac_status lac_dense_time(const lac_device *device, const lac_dense_candidate *candidates, int count, double expected,
                           lac_dense_timing *out);
 
-/* How a product is done. An algorithm is chosen for operands as they usually lie; for others there are those that the library names
- * for operands that lie anywhere, the best first. Such a one may refuse a call all the same, and the next one is tried. */
+/* How a product is done: by an algorithm that is chosen for operands as they usually lie; for others by those that the library names for
+ * operands that lie anywhere, the best first, since such a one may refuse a call all the same. */
 typedef struct lac_dense_way {
-    lac_dense_product product;
+    lac_dense_product product, anywhere; /* anywhere: see lac_dense_product_anywhere */
     lac_lt_answer usual;
-    lac_lt_answer anywhere[LAC_DENSE_MOST_ANSWERS];
-    int anywhere_count;
+    lac_lt_answer answers[LAC_DENSE_MOST_ANSWERS]; /* for `anywhere` */
+    int answer_count;
 } lac_dense_way;
 
 /* dense_choice.c: how to do the problem's product. What was timed before is remembered; `may_time` lets what was not be timed.

@@ -227,6 +227,33 @@ static void streams_take_any_number_of_tokens(void **state)
     }
 }
 
+/* The vendor's library takes a bias only where all operands lie as it likes; elsewhere it is added apart, for some tokens at a time where
+ * outputs are many. */
+static void dense_products_take_a_bias_anywhere(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t m, n, k;
+    } narrow[] = {{128, 96, 63}, {64, 63, 640}}, wide = {65, 16400, 5};
+    for (int64_t i = 0; i < 18; ++i) {
+        test_random random = test_random_make("dense_bias", i);
+        bool is_wide = i >= 16;
+        int64_t m = is_wide ? wide.m : narrow[i % 2].m, n = is_wide ? wide.n : narrow[i % 2].n,
+                k = is_wide ? wide.k : narrow[i % 2].k;
+        lac_pattern pattern = pattern_of("2:4");
+        lac_plan_options options = {.size = sizeof options,
+                                    .x_layout = (lac_layout)(is_wide ? i % 2 : i / 2 % 2),
+                                    .has_bias = 1,
+                                    .activation = i / 4 % 2 ? LAC_ACTIVATION_RELU : LAC_ACTIVATION_NONE,
+                                    .no_timing = 1};
+        test_fill fill = is_wide ? TEST_FILL_INTEGER : TEST_FILL_GAUSSIAN;
+        lac_weight *weight = weight_make(&random, &pattern, n, k, i / 8 ? LAC_DTYPE_F16 : LAC_DTYPE_BF16, fill);
+        plan_case c = case_make(&random, weight, m, &options, fill);
+        gpu_case_check(device, &c, "cuda_cublaslt_dense", is_wide ? JUDGE_EXACT : JUDGE_BOUND);
+        case_free(&c);
+    }
+}
+
 static void nothing_to_do_is_done(void **state)
 {
     (void)state;
@@ -556,6 +583,7 @@ int test_gpu_runtime(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_planner_picks_a_kernel_that_is_right),
                                        cmocka_unit_test(blocks_with_several_tiles_are_right),
                                        cmocka_unit_test(streams_take_any_number_of_tokens),
+                                       cmocka_unit_test(dense_products_take_a_bias_anywhere),
                                        cmocka_unit_test(nothing_to_do_is_done),
                                        cmocka_unit_test(measuring_picks_a_kernel_too),
                                        cmocka_unit_test(close_kernels_are_timed_once),
