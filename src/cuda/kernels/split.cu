@@ -68,25 +68,26 @@ __device__ __forceinline__ void lac_observe(u32 &largest, u32 &odd, float value)
         largest = magnitude > largest ? magnitude : largest;
 }
 
-/* The power of two that brings `largest` to [2^14, 2^15); subnormals as far up as a normal factor allows. */
-__device__ __forceinline__ int lac_shift(u32 largest)
+/* The power of two that brings `largest` to [2^14, 2^15); tiny ones as far up as a normal factor allows, and as the fp32 number
+ * 2^(args.exponent - shift) that undoes it. */
+__device__ __forceinline__ int lac_shift(u32 largest, const lac_window_args &args)
 {
-    const int shift = 14 + 127 - (int)(largest >> 23);
-    return largest == 0 ? 0 : shift > 126 ? 126 : shift;
+    const int shift = 14 + 127 - (int)(largest >> 23), most = args.exponent < -23 ? 149 + args.exponent : 126;
+    return largest == 0 ? 0 : shift > most ? most : shift;
 }
 __device__ __forceinline__ float lac_power(int exponent)
 {
-    exponent = exponent < -126 ? -126 : exponent > 127 ? 127 : exponent;
-    return __uint_as_float((u32)(127 + exponent) << 23);
+    if (exponent < -126) return __uint_as_float(exponent < -149 ? 0u : 1u << (149 + exponent)); /* subnormal, and as exact */
+    return __uint_as_float((u32)(127 + (exponent > 127 ? 127 : exponent)) << 23);
 }
 
 /* The shift of a token in a window. `largest` is that of the window, `sample` of the token's first inputs, with room for 16 times
  * as much. */
-__device__ __forceinline__ int lac_shift_of(u32 largest, u32 sample, u32 &odd)
+__device__ __forceinline__ int lac_shift_of(u32 largest, u32 sample, u32 &odd, const lac_window_args &args)
 {
-    const int own = lac_shift(largest);
+    const int own = lac_shift(largest, args);
 #if LAC_PLANES == 1
-    const int common = lac_shift(sample) - 4;
+    const int common = lac_shift(sample, args) - 4;
     if (largest == 0 || (own >= common && own <= common + 6)) return common;
     odd = 1;
 #endif
@@ -179,7 +180,7 @@ __device__ __forceinline__ u32 lac_split_block(const lac_gpu_call &call, const l
                 lac_observe(sample, odd, first_value[p][e]);
                 sample = lac_largest(sample);
 #endif
-                const int shift = lac_shift_of(lac_largest(largest), sample, odd);
+                const int shift = lac_shift_of(lac_largest(largest), sample, odd, args);
                 multiplier[e] = lac_power(shift);
                 if (lane == 0) factors[lac_token_of(pair) + 2 * e] = lac_power(args.exponent - shift);
             }
@@ -326,7 +327,7 @@ __device__ __forceinline__ float4 lac_scale(const lac_window_args &args, float4 
     float multiplier[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const int shift = lac_shift_of(__float_as_uint(all[i]), __float_as_uint(samples[i]), odd);
+        const int shift = lac_shift_of(__float_as_uint(all[i]), __float_as_uint(samples[i]), odd, args);
         multiplier[i] = lac_power(shift);
         if (threadIdx.x < 16) factors[threadIdx.x * 4 + i] = lac_power(args.exponent - shift);
     }
@@ -423,7 +424,7 @@ __device__ __forceinline__ u32 lac_split_block(const lac_gpu_call &call, const l
             all = part_largest[i][2 * lane + e] > all ? part_largest[i][2 * lane + e] : all;
             samples = part_sample[i][2 * lane + e] > samples ? part_sample[i][2 * lane + e] : samples;
         }
-        const int shift = lac_shift_of(all, samples, odd);
+        const int shift = lac_shift_of(all, samples, odd, args);
         multiplier[e] = lac_power(shift);
         if (warp == 0) factors[2 * lane + e] = lac_power(args.exponent - shift);
     }
