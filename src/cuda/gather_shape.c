@@ -74,7 +74,6 @@ static bool joins(const lac_weight *w, lac_gather_kind kind)
 static bool in_boxes(const lac_problem *problem, int rows)
 {
     const lac_weight *w = problem->weight;
-    if (rows < 64 && problem->options.x_layout == LAC_LAYOUT_TOKEN_MAJOR) return false;
     return w->pattern.family == LAC_FAMILY_BLOCK && w->geometry.unit_k % rows == 0 && !w->part[LAC_PART_COL_PERM].data;
 }
 

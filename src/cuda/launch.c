@@ -110,12 +110,14 @@ lac_cuda_boxes lac_cuda_boxes_of_y(const lac_problem *problem, const lac_gpu_cal
 /* The driver encodes it on the host alone, but wants a context all the same. */
 lac_status lac_cuda_tensor_map_make(const lac_device *device, const lac_cuda_boxes *boxes, lac_cuda_tensor_map *out)
 {
-    enum { FLOAT16 = 6, BFLOAT16 = 9, NO_INTERLEAVE = 0, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
+    enum { FLOAT16 = 6, BFLOAT16 = 9, NO_INTERLEAVE = 0, SWIZZLE_64 = 2, SWIZZLE_128 = 3, PROMOTE_256 = 3, FILL_ZEROS = 0 };
     const lac_cuda_driver *driver = lac_cuda_state_of(device)->driver;
     uint64_t fold = boxes->fold ? boxes->fold : 1, ld = (uint64_t)boxes->ld * 2;
     uint64_t sizes[3] = {(uint64_t)boxes->columns, ((uint64_t)boxes->rows + fold - 1) / fold, fold},
              strides[2] = {fold * ld, ld};
     unsigned box[3] = {boxes->across, boxes->down, boxes->fold}, steps[3] = {1, 1, 1}, rank = boxes->fold ? 3 : 2;
+    int swizzle =
+        boxes->across * 2 <= 64 ? SWIZZLE_64 : SWIZZLE_128; /* that of a line of so many bytes: lac_swizzle of stages so wide */
     bool entered;
     lac_status status = lac_cuda_enter(device, "tensor map", &entered);
     if (status) return status;
@@ -124,7 +126,7 @@ lac_status lac_cuda_tensor_map_make(const lac_device *device, const lac_cuda_box
     else
         status = lac_cuda_check(driver->cuTensorMapEncodeTiled(out, boxes->dtype == LAC_DTYPE_BF16 ? BFLOAT16 : FLOAT16, rank,
                                                                (void *)(uintptr_t)boxes->data, sizes, strides, box, steps,
-                                                               NO_INTERLEAVE, SWIZZLE_128, PROMOTE_256, FILL_ZEROS),
+                                                               NO_INTERLEAVE, swizzle, PROMOTE_256, FILL_ZEROS),
                                 "tensor map");
     lac_cuda_leave(device, entered);
     return status;
