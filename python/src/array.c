@@ -30,7 +30,7 @@ static void explain_refusal(PyObject *object, const char *name, lacpy_access acc
     }
     PyBuffer_Release(&readable);
     Py_XDECREF(type), Py_XDECREF(value), Py_XDECREF(traceback);
-    PyErr_Format(PyExc_ValueError, "%s is read-only; it must be writable", name);
+    PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s is read-only; it must be writable", name);
 }
 
 /* A subclass of numpy's arrays may be more than its elements: of one with a mask that would be lost without a word. */
@@ -57,7 +57,8 @@ static int look_at_buffer(PyObject *object, const char *name, lacpy_access acces
         return -1;
     }
     if (b->ndim > LACPY_MOST_DIMENSIONS) {
-        PyErr_Format(PyExc_ValueError, "%s has %d dimensions; it may have %d", name, b->ndim, LACPY_MOST_DIMENSIONS);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s has %d dimensions; it may have %d", name, b->ndim,
+                     LACPY_MOST_DIMENSIONS);
         return -1;
     }
     out->dimensions = b->ndim;
@@ -65,8 +66,9 @@ static int look_at_buffer(PyObject *object, const char *name, lacpy_access acces
         out->shape[i] = b->shape[i];
         out->stride[i] = b->strides[i] / b->itemsize;
         if (b->strides[i] % b->itemsize == 0 || b->shape[i] <= 1) continue;
-        PyErr_Format(PyExc_ValueError, "%s has a stride of %zd bytes, which is no multiple of its elements' %zd", name,
-                     b->strides[i], b->itemsize);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT],
+                     "%s has a stride of %zd bytes, which is no multiple of its elements' %zd", name, b->strides[i],
+                     b->itemsize);
         return -1;
     }
     return 0;
@@ -153,8 +155,8 @@ void lacpy_raise_shape(const lacpy_array *array, const char *name, const char *w
     size_t at = 0;
     for (int i = 0; i < array->dimensions; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld", i ? ", " : "", (long long)array->shape[i]);
-    PyErr_Format(PyExc_ValueError, "%s has the shape (%s%s); it must be %s", name, text, array->dimensions == 1 ? "," : "",
-                 wanted);
+    PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s has the shape (%s%s); it must be %s", name, text,
+                 array->dimensions == 1 ? "," : "", wanted);
 }
 
 static void raise_size(const lacpy_array *array, const char *name, int64_t rows, int64_t cols)
@@ -211,8 +213,9 @@ int lacpy_array_leading(const lacpy_array *array, const char *name, lac_layout l
         *ld = array->shape[outer] <= 1 ? 0 : array->stride[outer];
         return 0;
     }
-    PyErr_Format(PyExc_ValueError, "%s has the strides (%lld, %lld), in elements; %s-major it must have %s", name,
-                 (long long)array->stride[0], (long long)array->stride[1], outer ? "feature" : "token",
+    PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT],
+                 "%s has the strides (%lld, %lld), in elements; %s-major it must have %s", name, (long long)array->stride[0],
+                 (long long)array->stride[1], outer ? "feature" : "token",
                  outer ? "(1, the number of rows or more)" : "(the number of columns or more, 1)");
     return -1;
 }
@@ -220,7 +223,8 @@ int lacpy_array_leading(const lacpy_array *array, const char *name, lac_layout l
 int lacpy_array_matrix(const lacpy_array *array, const char *name, int64_t rows, int64_t cols, lac_matrix *out)
 {
     if (array->on_gpu) {
-        PyErr_Format(PyExc_ValueError, "%s is in the memory of GPU %d; it must be in the host's", name, array->gpu);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s is in the memory of GPU %d; it must be in the host's", name,
+                     array->gpu);
         return -1;
     }
     if (array->dimensions != 2 || (rows >= 0 && array->shape[0] != rows) || (cols >= 0 && array->shape[1] != cols)) {

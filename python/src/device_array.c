@@ -15,7 +15,7 @@ static int lay_out(lacpy_device_array *self, PyObject *shape)
         is_empty = is_empty || self->shape[i] == 0;
         if (__builtin_mul_overflow(elements, self->shape[i] ? self->shape[i] : 1, &elements) ||
             __builtin_mul_overflow(elements, (int64_t)lac_dtype_size(self->dtype), &bytes)) {
-            PyErr_Format(PyExc_ValueError, "shape is %R, more elements than memory has", shape);
+            PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "shape is %R, more elements than memory has", shape);
             return -1;
         }
     }
@@ -33,7 +33,9 @@ static int read_shape(lacpy_device_array *self, PyObject *shape)
     }
     Py_ssize_t count = PyTuple_Size(sizes);
     int result = count <= LACPY_MOST_DIMENSIONS ? 0 : -1;
-    if (result < 0) PyErr_Format(PyExc_ValueError, "shape has %zd dimensions; it may have %d", count, LACPY_MOST_DIMENSIONS);
+    if (result < 0)
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "shape has %zd dimensions; it may have %d", count,
+                     LACPY_MOST_DIMENSIONS);
     for (Py_ssize_t i = 0; !result && i < count; i++)
         result = lacpy_integer("a size of shape", PyTuple_GetItem(sizes, i), 0, INT64_MAX, &self->shape[i]);
     Py_DECREF(sizes);
@@ -90,7 +92,8 @@ static PyObject *get_transpose(PyObject *object, void *unused)
     (void)unused;
     lacpy_device_array *self = (lacpy_device_array *)object;
     if (self->dimensions > 2) {
-        PyErr_Format(PyExc_ValueError, "the array has %d dimensions; T is for a matrix", self->dimensions);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "the array has %d dimensions; T is for a matrix",
+                     self->dimensions);
         return NULL;
     }
     lacpy_device_array *view = begin(Py_TYPE(object));
@@ -120,14 +123,15 @@ static int host_array(const lacpy_device_array *self, PyObject *object, lacpy_ac
     }
     if (same && straight && out->dtype == self->dtype && !out->on_gpu) return 0;
     if (out->on_gpu)
-        PyErr_Format(PyExc_ValueError, "array is in the memory of GPU %d; it must be in the host's", out->gpu);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "array is in the memory of GPU %d; it must be in the host's",
+                     out->gpu);
     else if (!same)
         lacpy_raise_shape(out, "array", "the shape of this DeviceArray");
     else if (out->dtype != self->dtype)
         PyErr_Format(PyExc_TypeError, "array is of dtype %s; this DeviceArray is of %s", lac_dtype_name(out->dtype),
                      lac_dtype_name(self->dtype));
     else
-        PyErr_SetString(PyExc_ValueError,
+        PyErr_SetString(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT],
                         "array has gaps, or another order of its dimensions than this DeviceArray; pass a contiguous copy");
     lacpy_array_release(out);
     return -1;

@@ -15,21 +15,23 @@ static lac_dtype dtype_of(const lacpy_dl_tensor *t)
 static int read_shape(const lacpy_dl_tensor *t, const char *name, lacpy_array *out)
 {
     if (t->dimensions < 0 || t->dimensions > LACPY_MOST_DIMENSIONS) {
-        PyErr_Format(PyExc_ValueError, "%s has %d dimensions; it may have %d", name, (int)t->dimensions, LACPY_MOST_DIMENSIONS);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s has %d dimensions; it may have %d", name,
+                     (int)t->dimensions, LACPY_MOST_DIMENSIONS);
         return -1;
     }
     out->dimensions = t->dimensions;
     int64_t next = 1;
     for (int i = t->dimensions - 1; i >= 0; i--) {
         if (!t->shape || t->shape[i] < 0) {
-            PyErr_Format(PyExc_ValueError, "%s has a DLPack shape whose dimension %d is %lld", name, i,
+            PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s has a DLPack shape whose dimension %d is %lld", name, i,
                          t->shape ? (long long)t->shape[i] : -1LL);
             return -1;
         }
         out->shape[i] = t->shape[i];
         out->stride[i] = t->strides ? t->strides[i] : next;
         if (__builtin_mul_overflow(next, t->shape[i] ? t->shape[i] : 1, &next) || next > INT64_MAX / 8) {
-            PyErr_Format(PyExc_ValueError, "%s has a DLPack shape of more elements than memory has", name);
+            PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s has a DLPack shape of more elements than memory has",
+                         name);
             return -1;
         }
     }
@@ -47,8 +49,8 @@ static int read_tensor(const lacpy_dl_tensor *t, const char *name, lacpy_array *
     }
     out->on_gpu = t->device_type == LACPY_DL_CUDA || t->device_type == LACPY_DL_CUDA_MANAGED;
     if (!out->on_gpu && t->device_type != LACPY_DL_CPU && t->device_type != LACPY_DL_CUDA_HOST) {
-        PyErr_Format(PyExc_ValueError, "%s is on a device of DLPack's kind %d; it must be a CPU's or a CUDA GPU's", name,
-                     (int)t->device_type);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT],
+                     "%s is on a device of DLPack's kind %d; it must be a CPU's or a CUDA GPU's", name, (int)t->device_type);
         return -1;
     }
     out->gpu = out->on_gpu ? t->device_number : 0;
@@ -116,7 +118,7 @@ int lacpy_dlpack_look(PyObject *object, const char *name, lacpy_access access, v
         return -1;
     }
     if (access == LACPY_WRITE && (managed->flags & LACPY_DL_READ_ONLY)) {
-        PyErr_Format(PyExc_ValueError, "%s is read-only; it must be writable", name);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s is read-only; it must be writable", name);
         return -1;
     }
     return read_tensor(&managed->tensor, name, out);

@@ -76,7 +76,8 @@ int lacpy_integer(const char *name, PyObject *value, int64_t least, int64_t most
     Py_DECREF(index);
     if (*out == -1 && PyErr_Occurred()) return -1;
     if (!overflow && *out >= least && *out <= most) return 0;
-    PyErr_Format(PyExc_ValueError, "%s is %R; it must be from %lld to %lld", name, value, (long long)least, (long long)most);
+    PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s is %R; it must be from %lld to %lld", name, value,
+                 (long long)least, (long long)most);
     return -1;
 }
 
@@ -129,7 +130,7 @@ const char *lacpy_text(const char *name, PyObject *value)
     Py_ssize_t length = 0;
     const char *text = PyUnicode_AsUTF8AndSize(value, &length);
     if (!text || (Py_ssize_t)strlen(text) == length) return text;
-    PyErr_Format(PyExc_ValueError, "%s is %R, which has a null character in it", name, value);
+    PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s is %R, which has a null character in it", name, value);
     return NULL;
 }
 

@@ -79,7 +79,7 @@ static void destroy(PyObject *object)
 static int use(file *self)
 {
     if (!self->closed) return (++self->users, 0);
-    PyErr_Format(PyExc_ValueError, "the file %R is closed", self->path);
+    PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "the file %R is closed", self->path);
     return -1;
 }
 
@@ -254,8 +254,8 @@ static PyObject *read_tensor(PyObject *object, PyObject *args, PyObject *kwargs)
     else if (info.rank == 1 || info.rank == 2)
         target = lacpy_array_new(NULL, info.rank, info.shape, wanted, LAC_LAYOUT_ROW_MAJOR, NULL);
     else
-        PyErr_Format(PyExc_ValueError, "tensor %R has %d dimensions; read() takes matrices and vectors, tensor() all",
-                     values[0], (int)info.rank);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT],
+                     "tensor %R has %d dimensions; read() takes matrices and vectors, tensor() all", values[0], (int)info.rank);
     if (target && fill(self, lacpy_text("name", values[0]), target) < 0) Py_CLEAR(target);
     leave(object);
     return target;

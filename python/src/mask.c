@@ -140,7 +140,8 @@ static int read_order(PyObject *object, const char *name, int64_t count, uint32_
     }
     int result = PyTuple_Size(items) == count ? 0 : -1;
     if (result < 0)
-        PyErr_Format(PyExc_ValueError, "%s has %zd numbers; it must have %lld", name, PyTuple_Size(items), (long long)count);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s has %zd numbers; it must have %lld", name,
+                     PyTuple_Size(items), (long long)count);
     uint32_t *order = result ? NULL : PyMem_Malloc((size_t)(count ? count : 1) * sizeof *order);
     if (!result && !order) result = (PyErr_NoMemory(), -1);
     for (int64_t i = 0; !result && i < count; i++) {

@@ -20,7 +20,8 @@ PyObject *lacpy_path(const char *name, PyObject *object)
     if (PyUnicode_FSConverter(object, &bytes)) return bytes;
     if (PyErr_ExceptionMatches(PyExc_TypeError))
         PyErr_Format(PyExc_TypeError, "%s is %R; it must be a path: a str, bytes or os.PathLike", name, object);
-    if (PyErr_ExceptionMatches(PyExc_ValueError)) PyErr_Format(PyExc_ValueError, "%s is %R, which is no path", name, object);
+    if (PyErr_ExceptionMatches(PyExc_ValueError))
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s is %R, which is no path", name, object);
     return NULL;
 }
 

@@ -61,7 +61,8 @@ int lacpy_name_parse(const lacpy_name *names, const char *what, PyObject *text, 
     }
     PyObject *list = list_of(names);
     if (list)
-        PyErr_Format(PyUnicode_Check(text) ? PyExc_ValueError : PyExc_TypeError, "%s is %R; it must be %U", what, text, list);
+        PyErr_Format(PyUnicode_Check(text) ? lacpy.errors[LAC_STATUS_INVALID_ARGUMENT] : PyExc_TypeError,
+                     "%s is %R; it must be %U", what, text, list);
     Py_XDECREF(list);
     return -1;
 }
@@ -105,7 +106,7 @@ int lacpy_dtype_parse(const char *what, PyObject *object, lac_dtype *out)
     }
     Py_XDECREF(text);
     if (!PyErr_Occurred())
-        PyErr_Format(is_text ? PyExc_ValueError : PyExc_TypeError,
+        PyErr_Format(is_text ? lacpy.errors[LAC_STATUS_INVALID_ARGUMENT] : PyExc_TypeError,
                      "%s is %R; it must be 'f32', 'f16', 'bf16', 'f64' or a dtype that means one of these", what, object);
     return -1;
 }

@@ -55,10 +55,11 @@ static int is_reachable(const lacpy_plan *self, const lacpy_array *array, const 
 {
     if (array->on_gpu == (self->device->gpu >= 0) && (!array->on_gpu || array->gpu == self->device->gpu)) return 1;
     if (array->on_gpu)
-        PyErr_Format(PyExc_ValueError, "%s is in the memory of GPU %d; the plan is on '%s'", name, array->gpu,
-                     self->device->info.name);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s is in the memory of GPU %d; the plan is on '%s'", name,
+                     array->gpu, self->device->info.name);
     else
-        PyErr_Format(PyExc_ValueError, "%s is in the host's memory; the plan is on '%s'", name, self->device->info.name);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s is in the host's memory; the plan is on '%s'", name,
+                     self->device->info.name);
     return 0;
 }
 
@@ -210,7 +211,7 @@ static int check_overlaps(const call *it)
     } inputs[] = {{"x", &it->x, true}, {"bias", &it->bias, it->args.bias}, {"c", &it->c, it->args.c && !is_y}};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
         if (!inputs[i].is_there || !lacpy_array_meets(inputs[i].array, &it->y)) continue;
-        PyErr_Format(PyExc_ValueError, "out shares memory with %s%s", inputs[i].name,
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "out shares memory with %s%s", inputs[i].name,
                      inputs[i].name[0] == 'c' ? ", and is not that very array" : "");
         return -1;
     }
@@ -266,7 +267,8 @@ static int number_of(const char *name, PyObject *object, uint64_t most, uint64_t
 {
     *out = PyLong_AsUnsignedLongLong(object);
     if (!PyErr_Occurred() && *out <= most) return 0;
-    PyErr_Format(PyExc_ValueError, "%s is %R; it must be an int from 0 to %llu", name, object, (unsigned long long)most);
+    PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s is %R; it must be an int from 0 to %llu", name, object,
+                 (unsigned long long)most);
     return -1;
 }
 
@@ -308,8 +310,8 @@ PyObject *lacpy_plan_reference(PyObject *object, PyObject *positional, PyObject 
     lacpy_array first = {0}, second = {0};
     const int64_t shape[2] = {self->info.m, self->info.n};
     if (self->device->gpu >= 0) {
-        PyErr_Format(PyExc_ValueError, "the oracle reads the host's memory; the plan is on '%s': make one on 'cpu'",
-                     self->device->info.name);
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT],
+                     "the oracle reads the host's memory; the plan is on '%s': make one on 'cpu'", self->device->info.name);
         return NULL;
     }
     if (look_at_inputs(self, x, bias, c, alpha, beta, NULL, &it) == 0 &&

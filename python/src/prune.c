@@ -166,7 +166,8 @@ static PyObject *correct_into(const lac_matrix *matrix, const lacpy_array *from,
     bool is_same =
         to.data == from->data && to.dtype == from->dtype && corrected.layout == matrix->layout && corrected.ld == matrix->ld;
     if (!checked && !is_same && lacpy_array_meets(from, &to)) {
-        PyErr_SetString(PyExc_ValueError, "out shares memory with w; it must be w itself, or lie elsewhere");
+        PyErr_SetString(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT],
+                        "out shares memory with w; it must be w itself, or lie elsewhere");
         checked = -1;
     }
     if (!checked) {

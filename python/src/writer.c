@@ -50,8 +50,8 @@ static void destroy(PyObject *object)
 static int is_ready(const writer *self)
 {
     if (self->writer && !self->busy) return 1;
-    PyErr_Format(PyExc_ValueError, self->writer ? "the writer of %R is used by another thread" : "the writer of %R is closed",
-                 self->path);
+    PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT],
+                 self->writer ? "the writer of %R is used by another thread" : "the writer of %R is closed", self->path);
     return 0;
 }
 
@@ -81,7 +81,9 @@ static int read_shape(PyObject *object, lac_tensor_info *info)
     }
     Py_ssize_t count = PyTuple_Size(sizes);
     int result = count <= LAC_MAX_RANK ? 0 : -1;
-    if (result < 0) PyErr_Format(PyExc_ValueError, "shape has %zd dimensions; it may have %d", count, LAC_MAX_RANK);
+    if (result < 0)
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "shape has %zd dimensions; it may have %d", count,
+                     LAC_MAX_RANK);
     for (Py_ssize_t i = 0; !result && i < count; i++)
         result = lacpy_integer("a size of shape", PyTuple_GetItem(sizes, i), 0, INT64_MAX, &info->shape[i]);
     Py_DECREF(sizes);

@@ -51,7 +51,8 @@ class Case(unittest.TestCase):
         return self.random.standard_normal(shape).astype(dtype)
 
     def refuses(self, kind, says, call, *args, **kwargs):
-        """The call raises exactly this kind of exception, and its text has each of `says` in it."""
+        """The call raises exactly this kind of exception, and its text has each of `says` in it. A ValueError is always Lacuna's own."""
+        kind = lacuna.errors.InvalidArgument if kind is ValueError else kind
         with self.assertRaises(kind) as caught:
             call(*args, **kwargs)
         self.assertIs(type(caught.exception), kind, caught.exception)
