@@ -8,17 +8,20 @@ from . import _plans, errors
 from ._arrays import empty
 from ._core import DeviceArray
 
-_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_DTYPES = {"float32": "f32", "fp32": "f32", "float16": "f16", "fp16": "f16", "bfloat16": "bf16"}
 _DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
+
+
+def _name_of(dtype):
+    """'f16' of all that means it: 'float16', numpy.float16, torch.float16."""
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None)
+    text = text or str(dtype).rpartition(".")[2]
+    return _DTYPES.get(text.lower(), text.lower())
 
 
 def _dtype_of(array, name):
     """'f32', 'f16' or 'bf16'."""
-    if isinstance(array, DeviceArray):
-        text = array.dtype
-    else:
-        text = getattr(array.dtype, "name", None) or str(array.dtype).rpartition(".")[2]
-        text = _DTYPES.get(text, text)
+    text = _name_of(array.dtype)
     if text not in ("f32", "f16", "bf16"):
         raise errors.InvalidArgument(f"{name} is of dtype {array.dtype}; it must be float32, float16 or bfloat16")
     return text
@@ -157,6 +160,17 @@ def matmul(x, weight, *, bias=None, activation="none", residual=None, alpha=None
     where = _device_of(x)
     if device is not None and _plans.device_name(device) != where:
         raise errors.InvalidArgument(f"device is {str(device)!r}, but x is in the memory of {where!r}")
+    if (y_dtype := options.pop("y_dtype", None)) is not None:
+        if _name_of(y_dtype) not in ("f32", "f16", "bf16"):
+            raise errors.InvalidArgument(f"y_dtype is {y_dtype!r}; it must be 'f32', 'f16', 'bf16' or a dtype that means one of these")
+        y_dtype = _name_of(y_dtype)
+        if out is not None and y_dtype != _dtype_of(out, "out"):
+            raise errors.InvalidArgument(f"y_dtype is {y_dtype!r}, but out is of dtype {out.dtype}")
+    y_dtype = y_dtype or _dtype_of(x if out is None else out, "x" if out is None else "out")
+    if isinstance(out, numpy.ndarray) and not out.flags.writeable:
+        raise errors.InvalidArgument("out is read-only; it must be writable")
+    if _torch_of(out) is not None and out.is_neg():
+        raise errors.InvalidArgument("out is a tensor whose sign PyTorch keeps beside its numbers; it must be an ordinary one")
     if beta is not None and residual is None:
         raise errors.InvalidArgument(f"beta is {beta!r}, but there is no residual for it")
 
@@ -172,22 +186,19 @@ def matmul(x, weight, *, bias=None, activation="none", residual=None, alpha=None
     if out is None and _is_ours(x, where) and len(shape) > 1:
         raise errors.InvalidArgument(f"x has the shape {tuple(x.shape)}; on a GPU and with more than two dimensions, out must be given")
     if m == 0:
-        return _new(x, (*shape, n), options.get("y_dtype") or _dtype_of(x, "x"), "token", where) if out is None else out
+        return _new(x, (*shape, n), y_dtype, "token", where) if out is None else out
 
     y_layout = options.pop("y_layout", None) or ("token" if y2 is None else layout_of(y2))
     if c2 is not None and not (layout_of(c2) == y_layout and _lines_are_whole(c2)):
         c2 = _contiguous(c2)
         if y_layout == "feature":
             c2 = _contiguous(c2.T).T
-    options.update(x_layout=layout_of(x2), y_layout=y_layout, x_dtype=_dtype_of(x, "x"), activation=activation)
+    options.update(x_layout=layout_of(x2), y_layout=y_layout, x_dtype=_dtype_of(x, "x"), y_dtype=y_dtype, activation=activation)
     options.update(bias=bias is not None, residual=residual is not None)
-    if out is not None:
-        options["y_dtype"] = _dtype_of(out, "out")
     if bias is not None:
         options["bias_dtype"] = _dtype_of(bias, "bias")
     if residual is not None:
         options["c_dtype"] = _dtype_of(residual, "residual")
-    y_dtype = options.setdefault("y_dtype", options["x_dtype"])
 
     ours = _strides(x2) is None
     plan = _plans.plan_for(weight, m, where, tuple(sorted(options.items())), rounded=not ours)
@@ -221,4 +232,5 @@ def _run_rounded(plan, x2, c2, y2, m, named):
 
 
 def _detached(array):
-    return array.detach() if _torch_of(array) is not None else array
+    """What hands out its memory as it is: no gradients, and no sign that PyTorch keeps beside the numbers."""
+    return array.detach().resolve_neg() if _torch_of(array) is not None else array

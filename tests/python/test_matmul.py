@@ -140,6 +140,16 @@ class Refusals(Case):
         self.refuses(ValueError, "device is 'h200', but x is in the memory of 'cpu'", x, weight, device="h200")
         self.refuses(TypeError, "takes no x_layout", x, weight, x_layout="feature")
         self.refuses(TypeError, "flavour", x, weight, flavour=1)
+        self.refuses(ValueError, "y_dtype is 'f64'", x, weight, y_dtype="f64")
+        self.refuses(ValueError, "y_dtype is 'f16', but out is of dtype float32", x, weight, y_dtype="f16", out=gaussian(6, 24))
+        for dtype in ("f16", "float16", numpy.float16, numpy.dtype("float16")):
+            for m in (6, 0):
+                self.assertEqual(lacuna.matmul(gaussian(m, 40), weight, y_dtype=dtype).dtype, numpy.float16)
+        frozen = gaussian(93, 24)
+        frozen.setflags(write=False)
+        for m in (1, 2, 3, 4, 93):  # a plan of its own, and one for 96
+            self.refuses(lacuna.errors.InvalidArgument, "out is read-only", gaussian(m, 40), weight, out=frozen[:m])
+            lacuna.matmul(gaussian(m, 40), weight)
         gaps = numpy.empty((2, 3, 30), numpy.float32)[:, ::2, :24]
         self.refuses(ValueError, "out of shape .* cannot be seen as", gaussian(2, 2, 40), weight, out=gaps)
         self.refuses(lacuna.errors.NotFound, "no_such_kernel", x, weight, kernel="no_such_kernel")
