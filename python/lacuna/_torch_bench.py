@@ -10,7 +10,7 @@ from torch import nn
 from . import _torch_layers as layers
 from . import _torch_op as op
 from . import errors
-from ._torch_model import _table, call
+from ._torch_model import _table, call, evaluating, input_of
 
 FLUSH_BYTES = 256 << 20  # more than the last cache of any GPU so far
 
@@ -149,13 +149,13 @@ def dense_forward(layer):
     activation, bias = op.ACTIVATIONS[layer.activation], layer.bias
     if isinstance(layer, layers.SparseLinear):
         weight = layer.dense_weight()
-        return lambda x: activation(nn.functional.linear(x, weight, bias))
+        return lambda input: activation(nn.functional.linear(input, weight, bias))
     kernel, padding = layer.dense_kernel(), layer.padding
     left, right, top, bottom = padding
     alike = left == right and top == bottom
 
-    def forward(x):
-        x = x if alike else nn.functional.pad(x, padding)
+    def forward(input):
+        x = input if alike else nn.functional.pad(input, padding)
         return activation(nn.functional.conv2d(x, kernel, bias, layer.stride, (top, left) if alike else 0, layer.dilation))
 
     return forward
@@ -164,8 +164,13 @@ def dense_forward(layer):
 def _inputs(model, sparse, example):
     """{layer: the first x that came to it}"""
     found, hooks = {}, []
+
+    def note(layer, args, kwargs):
+        if layer not in found:
+            found[layer] = input_of(args, kwargs).detach().clone()
+
     for layer in sparse:
-        hooks.append(layer.register_forward_pre_hook(lambda layer, args: found.setdefault(layer, args[0].detach().clone())))
+        hooks.append(layer.register_forward_pre_hook(note, with_kwargs=True))
     try:
         call(model, example)
     finally:
@@ -191,13 +196,8 @@ def benchmark(model, example, *, seconds=0.2):
     names = {layer: name for name, layer in model.named_modules() if isinstance(layer, layers._Compressed)}
     if not names:
         raise errors.InvalidArgument("model has no sparse layer: sparsify() or load_sparse() makes them")
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            return _benchmark(model, names, example, seconds)
-    finally:
-        model.train(was_training)
+    with evaluating(model):
+        return _benchmark(model, names, example, seconds)
 
 
 def _benchmark(model, names, example, seconds):

@@ -7,7 +7,7 @@ from . import _core, errors
 from . import _torch_layers as layers
 from . import _torch_op as op
 from ._files import save
-from ._torch_model import _replace
+from ._torch_model import names_of, owners_of, parents_of, reason_against, replace
 
 TYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32,
@@ -44,20 +44,27 @@ def _from_state(state):
             parts.setdefault(name, {})[part] = value
         else:
             tensors[key] = value
-    return {name: layers.weight_from_tensors(found) for name, found in parts.items()}, tensors
+    weights = {}
+    for name, found in parts.items():
+        try:
+            weights[name] = layers.weight_from_tensors(found)
+        except (errors.Error, KeyError, TypeError, ValueError) as error:
+            raise errors.InvalidArgument(f"the weight {name!r}: {error}") from error
+    return weights, tensors
 
 
 def load_sparse(model, source, *, strict=True):
     """Loads a container that `lacuna prune` or save_sparse() wrote, or a state_dict of a sparsified model, into a model whose layers are
     dense or sparse. Layers whose weight is compressed there become sparse ones, in place, in the dtype and on the device that they have;
-    all other tensors are copied. strict: names that are missing on either side are an error, and nothing is changed. Returns (missing,
-    unexpected).
+    all other tensors are copied. strict: names that are missing on either side are an error. After an error nothing is changed. Returns
+    (missing, unexpected).
     """
     if isinstance(model, (nn.Linear, nn.Conv2d)):
         raise errors.InvalidArgument("model is a layer itself, which cannot be replaced in place: SparseLinear(weight, bias) is one")
     weights, tensors = _from_state(source) if isinstance(source, dict) else _from_file(source)
-    modules = dict(model.named_modules())
-    expected = {name for name in model.state_dict() if ":" not in name}
+    modules = dict(model.named_modules(remove_duplicate=False))
+    own = {name: tensor for name, tensor in model.state_dict().items() if ":" not in name}
+    expected = set(own)
     expected |= set(_compressed(model))
     given = set(weights) | set(tensors)
     missing, unexpected = sorted(expected - given), sorted(given - expected)
@@ -69,23 +76,40 @@ def load_sparse(model, source, *, strict=True):
             f"{dense[0]!r} is dense in the source, but compressed in the model: load into a dense model, and sparsify that"
         )
 
-    made = []
+    tensors = {name: tensor for name, tensor in tensors.items() if name in expected}
+    made, names, owners = {}, names_of(model), owners_of(model)
     for name, weight in weights.items():
         if name not in unexpected:
-            module = modules[name.rpartition(".")[0]] if name.endswith(".weight") else None
-            made.append((module, _layer_like(module, name, weight)))
-    for module, layer in made:
+            module = modules[name.rpartition(".")[0]] if name == "weight" or name.endswith(".weight") else None
+            if isinstance(module, (nn.Linear, nn.Conv2d)) and (
+                reason := reason_against(names[module][0], module, parents_of(model, names[module]), owners)
+            ):
+                raise errors.InvalidArgument(f"the weight {name!r} is compressed, but the model's layer cannot be: {reason}")
+            made[module] = _layer_like(module, name, weight)
+    for name, tensor in tensors.items():
+        _check_tensor(name, own[name], tensor)
+    for module, layer in made.items():
         if isinstance(module, layers._Compressed):
             module._take(layer.packed)
         else:
-            _replace(model, module, layer)
-    model.load_state_dict({name: tensor for name, tensor in tensors.items() if name in expected}, strict=False)
+            replace(model, module, layer)
+    model.load_state_dict(tensors, strict=False)
     return missing, unexpected
 
 
+def _check_tensor(name, own, tensor):
+    """What load_state_dict() would find when it is too late, or not at all."""
+    if not isinstance(own, torch.Tensor):
+        return
+    if own.is_meta:
+        raise errors.InvalidArgument(f"the model's {name!r} is on the device 'meta': model.to_empty(device='cpu') gives it memory")
+    if tuple(own.shape) != tuple(tensor.shape):
+        raise errors.InvalidArgument(f"the tensor {name!r} is {tuple(tensor.shape)}; the model's is {tuple(own.shape)}")
+
+
 def _compressed(model):
-    """{name of its weight: layer}"""
-    found = {name: module for name, module in model.named_modules() if isinstance(module, layers._Compressed)}
+    """{name of its weight: layer}, for each of the names that a layer has."""
+    found = {name: module for name, module in model.named_modules(remove_duplicate=False) if isinstance(module, layers._Compressed)}
     return {f"{name}.weight" if name else "weight": module for name, module in found.items()}
 
 
@@ -120,6 +144,8 @@ def save_sparse(model, path):
     for name, tensor in model.state_dict().items():
         if name.startswith(parts):
             continue
+        if not isinstance(tensor, torch.Tensor):
+            raise errors.Unsupported(f"{name!r} of the model's state is of type {type(tensor).__name__}; it must be a tensor")
         if tensor.dtype not in TYPES.values():
             raise errors.Unsupported(f"the tensor {name!r} is of dtype {tensor.dtype}, which save_sparse() does not write")
         items[name] = tensor.detach().cpu().contiguous()

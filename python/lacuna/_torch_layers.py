@@ -165,6 +165,8 @@ class _Compressed(nn.Module):
             if tuple(weight.shape) != (self._n, self._k):
                 raise errors.InvalidArgument(f"it is {tuple(weight.shape)}; the layer's is ({self._n}, {self._k})")
             self._take(op.convert(weight, op.LACUNA_DTYPE[self.state_of.dtype]))
+            if self.state_of.is_meta and local_metadata.get("assign_to_params_buffers"):  # load_state_dict(assign=True)
+                self.state_of = torch.empty(0, dtype=self.state_of.dtype, device=parts["values"].device)
         except (errors.Error, KeyError, TypeError, ValueError) as error:
             error_msgs.append(f"the compressed weight {prefix}weight: {error}")
 
@@ -185,7 +187,9 @@ def weight_from_tensors(tensors):
     if "info" not in tensors:
         raise errors.InvalidArgument("its record is missing, weight:info")
     record = json.loads(bytes(tensors["info"].cpu().to(torch.uint8).numpy()))
-    parts = {}
+    values, parts = tensors.get("values"), {}
+    if values is not None and values.dtype not in op.LACUNA_DTYPE:
+        raise errors.InvalidArgument(f"its values are of dtype {values.dtype}; they must be torch.float32, torch.float16 or torch.bfloat16")
     for name, tensor in tensors.items():
         if name != "info":
             tensor = tensor.detach().cpu().contiguous()
@@ -236,8 +240,8 @@ class SparseLinear(_Compressed):
         """Lets go of the dense W that gradients have needed."""
         op.forget_dense(self.packed)
 
-    def forward(self, x):
-        return self._product(x)
+    def forward(self, input):  # by the name that nn.Linear's callers know
+        return self._product(input)
 
     def extra_repr(self):
         text = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, pattern={self.pattern}"
@@ -295,7 +299,8 @@ class SparseConv2d(_Compressed):
         """W with its zeros as a convolution's, [out, in, kh, kw]: a new tensor."""
         return self.dense_weight().reshape(self.out_channels, *self.kernel_size, self.in_channels).permute(0, 3, 1, 2).contiguous()
 
-    def forward(self, x):
+    def forward(self, input):
+        x = input
         if x.dim() not in (3, 4) or x.shape[-3] != self.in_channels:
             raise errors.InvalidArgument(f"x has the shape {tuple(x.shape)}; it must be ([b,] {self.in_channels}, h, w)")
         whole = x if x.dim() == 4 else x.unsqueeze(0)

@@ -1,6 +1,8 @@
 """sparsify() and calibrate(): whole models, in place."""
 
 import fnmatch
+from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -60,11 +62,11 @@ def _globs(value, name):
         return ()
     if isinstance(value, str):
         return (value,)
-    value = tuple(value)
-    for glob in value:
+    globs = tuple(value) if hasattr(value, "__iter__") else (value,)
+    for glob in globs:
         if not isinstance(glob, str):
             raise TypeError(f"{name} has {glob!r}; it must be globs such as '*.mlp.*'")
-    return value
+    return globs
 
 
 def _matches(name, globs):
@@ -72,7 +74,13 @@ def _matches(name, globs):
     return any(fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(name + ".weight", glob) for glob in globs)
 
 
-def _reason(name, module, parents, owners):
+HOOKS = (
+    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks", "_backward_pre_hooks",
+)  # fmt: skip
+
+
+def reason_against(name, module, parents, owners):
     """Why a linear layer or a convolution cannot be replaced; '' when it can."""
     if isinstance(module, layers._Compressed):
         return "is compressed already"
@@ -80,17 +88,21 @@ def _reason(name, module, parents, owners):
         return "nn.MultiheadAttention reads its weight past the layer"
     if type(module) not in (nn.Linear, nn.Conv2d):
         return f"is a {type(module).__name__}, not an nn.Linear"
+    if any(getattr(module, part, None) is not None and module._parameters.get(part) is None for part in ("weight", "bias")):
+        return "computes its weight or bias, as torch.nn.utils.prune and weight_norm have it: take these off it first"
+    if "forward" in vars(module):
+        return "has a forward() of its own, which somebody has set"
     if module.weight.dtype not in op.LACUNA_DTYPE:
         return f"is of dtype {module.weight.dtype}"
     if module.weight.is_meta:
-        return "has no values: it is on the device 'meta'"
+        return "has no values: it is on the device 'meta', until to_empty() and loading give it some"
     if isinstance(module, nn.Conv2d) and layers.conv_reason(module):
         return layers.conv_reason(module)
     others = [other for other in owners.get(id(module.weight), ()) if other != name]
     return f"shares its weight with {others[0]}" if others else ""
 
 
-def _owners(model):
+def owners_of(model):
     """{id of a parameter: the modules that have it as their own}"""
     owners = {}
     for name, module in model.named_modules():
@@ -111,17 +123,30 @@ def find_layers(model, include=None, exclude=None, conv=False):
         )
     include, exclude = _globs(include, "include"), _globs(exclude, "exclude")
     kinds = (nn.Linear, layers.SparseLinear) + ((nn.Conv2d, layers.SparseConv2d) if conv else ())
-    modules, owners, found = dict(model.named_modules()), _owners(model), []
-    for name, module in modules.items():
-        if not isinstance(module, kinds) or (include and not _matches(name, include)) or _matches(name, exclude):
+    modules, owners, found, is_included = names_of(model), owners_of(model), [], False
+    for module, names in modules.items():
+        if not isinstance(module, kinds) or (include and not any(_matches(name, include) for name in names)):
             continue
-        parents = [modules[name.rpartition(".")[0]]] if "." in name else [model]
-        found.append((name, module, _reason(name, module, parents, owners)))
-    if include and not found:
+        is_included = True
+        if not any(_matches(name, exclude) for name in names):
+            found.append((names[0], module, reason_against(names[0], module, parents_of(model, names), owners)))
+    if include and not is_included:
         raise errors.InvalidArgument(
             f"include is {include}; no linear layer{' or convolution' if conv else ''} of the model has such a name"
         )
     return found
+
+
+def names_of(model):
+    """{module: the names that it has}: a module may stand in several places."""
+    names = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        names.setdefault(module, []).append(name)
+    return names
+
+
+def parents_of(model, names):
+    return [model.get_submodule(name.rpartition(".")[0]) for name in names]
 
 
 def _pattern_for(name, pattern):
@@ -131,8 +156,12 @@ def _pattern_for(name, pattern):
     return next((value for glob, value in pattern.items() if _matches(name, (glob,))), None)
 
 
-def _replace(model, old, new):
-    """Puts `new` wherever the model has `old`."""
+def replace(model, old, new):
+    """Puts `new` wherever the model has `old`, with the very bias that optimisers and other modules may have, and with its hooks."""
+    new.bias = old.bias
+    for hooks in HOOKS:
+        setattr(new, hooks, getattr(old, hooks))  # the dicts themselves: handles go on taking hooks out of them
+    new._is_full_backward_hook = old._is_full_backward_hook
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
             if child is old:
@@ -154,7 +183,7 @@ def sparsify(model, pattern, *, include=None, exclude=None, method="magnitude", 
     else:
         checked = _core.Pattern(pattern)
     needs = method in ("wanda", "obs")
-    if needs and not isinstance(calibration, dict):
+    if (needs or calibration is not None) and not isinstance(calibration, dict):
         raise errors.InvalidArgument(f"method is {method!r}, but calibration is {calibration!r:.60}; calibrate() makes it")
     report, made = Report(), []
     for name, module, reason in find_layers(model, include, exclude, conv):
@@ -176,9 +205,9 @@ def sparsify(model, pattern, *, include=None, exclude=None, method="magnitude", 
         if keep_dense:
             _write_back(module, corrected)
         elif isinstance(module, nn.Conv2d):
-            _replace(model, module, layers.SparseConv2d.from_conv(module, weight))
+            replace(model, module, layers.SparseConv2d.from_conv(module, weight))
         else:
-            _replace(model, module, layers.SparseLinear.from_linear(module, weight))
+            replace(model, module, layers.SparseLinear.from_linear(module, weight))
     return report
 
 
@@ -194,6 +223,8 @@ def _prune_layer(name, module, pattern, method, options, calibration, keep_dense
     line.energy_kept = after / before if before else 1.0
     line.dense_bytes, line.stored_bytes = dense.nbytes, dense.nbytes if keep_dense else weight.nbytes
     if calibration is not None:
+        if calibration.k != dense.shape[1]:
+            raise errors.InvalidArgument(f"the layer {name!r}: calibration is for {calibration.k} inputs; the layer has {dense.shape[1]}")
         lost, total = calibration.error(dense.float(), corrected.float())
         line.output_error = lost / total if total else 0.0
     line.mask = mask if keep_dense else None
@@ -245,8 +276,12 @@ class _Collector:
         return self.calibration
 
 
+def input_of(args, kwargs):
+    return args[0] if args else kwargs["input"]
+
+
 def _inputs_of(module, args, kwargs):
-    x = args[0] if args else kwargs["input"]
+    x = input_of(args, kwargs)
     if not isinstance(module, nn.Conv2d):
         return x
     x = x if x.dim() == 4 else x.unsqueeze(0)
@@ -255,9 +290,22 @@ def _inputs_of(module, args, kwargs):
 
 def call(model, batch):
     """A batch is what the model takes: a tensor, a tuple or list of arguments, or a dict of named ones."""
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
+
+
+@contextmanager
+def evaluating(model):
+    """Without gradients, and as eval() has it; after that each module is in the mode that it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def calibrate(model, batches, *, include=None, exclude=None, conv=False, run=None):
@@ -266,6 +314,8 @@ def calibrate(model, batches, *, include=None, exclude=None, conv=False, run=Non
     A batch is what the model takes: a tensor, a tuple of arguments or a dict of named ones; or run(model, batch) says how. Nothing of the
     activations is stored, only the sum of x x^T of each layer: with many wide layers, calibrate and sparsify some of them at a time.
     """
+    if isinstance(batches, (torch.Tensor, Mapping)):
+        raise TypeError(f"batches is of type {type(batches).__name__}, which is one batch; it must be a list of them, or alike")
     collectors, hooks = {}, []
     for name, module, reason in find_layers(model, include, exclude, conv):
         if reason:
@@ -277,15 +327,11 @@ def calibrate(model, batches, *, include=None, exclude=None, conv=False, run=Non
             collector.add(_inputs_of(module, args, kwargs))
 
         hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
-    modes = [(module, module.training) for module in model.modules()]
     try:
-        model.eval()
-        with torch.no_grad():
+        with evaluating(model):
             for batch in batches:
                 (run or call)(model, batch)
     finally:
         for hook in hooks:
             hook.remove()
-        for module, training in modes:
-            module.training = training
     return {name: collector.finish() for name, collector in collectors.items()}

@@ -5,11 +5,13 @@ operator (no gradients, no tracing) linear() leaves it out, and with it most of 
 """
 
 import functools
+import hashlib
 import itertools
 import threading
 import weakref
 
 import torch
+from torch.autograd import forward_ad
 
 from . import _plans, errors
 from ._core import weight_from_parts
@@ -51,13 +53,24 @@ _numbers = itertools.count(1)
 _lock = threading.Lock()
 
 
+def _fingerprint(weight):
+    """39 bits of a weight's kind and of a sample of its bytes. A program that another process exported has that one's numbers in it, which
+    must not mean some other weight here; a counter alone would repeat. The same script has the same numbers each time, as compilers' caches
+    want it."""
+    digest = hashlib.blake2b(f"{weight.pattern} {weight.shape} {weight.dtype} {weight.encoding}".encode(), digest_size=5)
+    for name, part in weight.parts.items():
+        view = memoryview(part).cast("B")
+        digest.update(name.encode() + view[:: len(view) // 4096 | 1].tobytes())
+    return int.from_bytes(digest.digest(), "big") >> 1
+
+
 def number_of(weight):
     """The number by which the operator knows a weight, for as long as that lives."""
     _plans.plans_of(weight)  # says what is wrong with a weight that is none
     with _lock:
         known = _known.get(weight)
         if known is None:
-            known = _known[weight] = Known(next(_numbers))
+            known = _known[weight] = Known((_fingerprint(weight) << 24) + next(_numbers))
             _weights[known.number] = weight
         return known.number
 
@@ -65,7 +78,9 @@ def number_of(weight):
 def weight_by(number):
     weight = _weights.get(number)
     if weight is None:
-        raise errors.NotFound(f"there is no weight of number {number} any more: the module that held it is gone")
+        raise errors.NotFound(
+            f"there is no weight of number {number} in this process: the module that held it is gone, or the program is another process's"
+        )
     return weight
 
 
@@ -168,7 +183,11 @@ def run(weight, x, bias, activation):
     dtype = LACUNA_DTYPE.get(x.dtype)
     if dtype is None:
         raise errors.InvalidArgument(f"x is of dtype {x.dtype}; it must be torch.float32, torch.float16 or torch.bfloat16")
+    if x.layout is not torch.strided:
+        raise errors.InvalidArgument(f"x has the layout {x.layout}; it must be torch.strided")
     device = _device_name(x.device)
+    if x.is_neg():  # the sign is kept beside the numbers
+        x = x.resolve_neg()
     if x.dim() == 0 or x.shape[-1] != k:
         raise errors.InvalidArgument(f"x has the shape {tuple(x.shape)}; its last dimension must be {k}")
     if bias is not None:
@@ -231,7 +250,7 @@ def linear_grad_op(grad: torch.Tensor, number: int, k: int) -> torch.Tensor:
         if key not in known.dense:
             known.dense[key] = dense_of(weight, *key)
         dense = known.dense[key]  # [n, k]
-    return (grad.reshape(-1, grad.shape[-1]) @ dense).view(*grad.shape[:-1], k)
+    return (grad.reshape(grad.shape[:-1].numel(), grad.shape[-1]) @ dense).view(*grad.shape[:-1], k)
 
 
 @linear_grad_op.register_fake
@@ -241,6 +260,7 @@ def _(grad, number, k):
 
 def _setup(ctx, inputs, output):
     x, bias, ctx.number, ctx.n, ctx.activation = inputs
+    ctx.weight = _weights.get(ctx.number)  # which may have no other holder when the gradient is asked for
     ctx.k, ctx.bias_dtype = x.shape[-1], None if bias is None else bias.dtype
 
 
@@ -253,7 +273,7 @@ def _backward(ctx, grad):
     if ctx.needs_input_grad[0]:
         grad_x = linear_grad_op(grad, ctx.number, ctx.k)
     if ctx.needs_input_grad[1]:
-        grad_bias = grad.reshape(-1, ctx.n).sum(0).to(ctx.bias_dtype)
+        grad_bias = grad.reshape(grad.shape[:-1].numel(), ctx.n).sum(0).to(ctx.bias_dtype)
     return grad_x, grad_bias, None, None, None
 
 
@@ -262,6 +282,7 @@ linear_op.register_autograd(_backward, setup_context=_setup)
 
 def _setup_grad(ctx, inputs, output):
     grad, ctx.number, _ = inputs
+    ctx.weight = _weights.get(ctx.number)
     ctx.n = grad.shape[-1]
 
 
@@ -277,8 +298,19 @@ def _is_watched():
     return torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
 
 
+def _refuse_tangents(*tensors):
+    if any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise errors.Unsupported("the product has no gradient in forward mode: use reverse mode, or a dense layer, as to_linear() gives")
+
+
 def linear_by(number, n, k, dtype, x, bias, activation):
     """x [..., k] -> activation(x W^T + bias) [..., n]; dtype is the weight's."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x is of type {type(x).__name__}; it must be a torch.Tensor")
+    if x.is_nested:
+        raise errors.Unsupported("x is a nested tensor, which Lacuna does not multiply; x.to_padded_tensor(0.0) is one that it does")
+    if forward_ad._current_level >= 0:
+        _refuse_tangents(x, bias)
     if x.dim() == 0 or x.shape[-1] != k:
         raise errors.InvalidArgument(f"x has the shape {tuple(x.shape)}; its last dimension must be {k}")
     kind = x.device.type
