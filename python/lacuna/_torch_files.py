@@ -59,13 +59,14 @@ def load_sparse(model, source, *, strict=True):
     all other tensors are copied. strict: names that are missing on either side are an error. After an error nothing is changed. Returns
     (missing, unexpected).
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is of type {type(model).__name__}; it must be a torch.nn.Module")
     if isinstance(model, (nn.Linear, nn.Conv2d)):
         raise errors.InvalidArgument("model is a layer itself, which cannot be replaced in place: SparseLinear(weight, bias) is one")
     weights, tensors = _from_state(source) if isinstance(source, dict) else _from_file(source)
     modules = dict(model.named_modules(remove_duplicate=False))
-    own = {name: tensor for name, tensor in model.state_dict().items() if ":" not in name}
-    expected = set(own)
-    expected |= set(_compressed(model))
+    own = _plain_state(model)
+    expected = set(own) | set(_compressed(model))
     given = set(weights) | set(tensors)
     missing, unexpected = sorted(expected - given), sorted(given - expected)
     if strict and (missing or unexpected):
@@ -113,6 +114,12 @@ def _compressed(model):
     return {f"{name}.weight" if name else "weight": module for name, module in found.items()}
 
 
+def _plain_state(model):
+    """The model's state_dict without the parts of its compressed weights."""
+    parts = tuple(name + ":" for name in _compressed(model))
+    return {name: value for name, value in model.state_dict().items() if not name.startswith(parts)}
+
+
 def _layer_like(module, name, weight):
     """A sparse layer with this weight that could stand for `module`."""
     if isinstance(module, layers._Compressed):
@@ -140,10 +147,7 @@ def save_sparse(model, path):
     items = {name: layer.packed for name, layer in _compressed(model).items()}
     if not items:
         raise errors.InvalidArgument("model has no sparse layer: sparsify() makes them")
-    parts = tuple(name + ":" for name in items)
-    for name, tensor in model.state_dict().items():
-        if name.startswith(parts):
-            continue
+    for name, tensor in _plain_state(model).items():
         if not isinstance(tensor, torch.Tensor):
             raise errors.Unsupported(f"{name!r} of the model's state is of type {type(tensor).__name__}; it must be a tensor")
         if tensor.dtype not in TYPES.values():

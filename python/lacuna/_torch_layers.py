@@ -51,23 +51,28 @@ class WeightView:
         raise TypeError(f"{getattr(function, '__name__', function)}() cannot take a compressed weight; its dense() is a tensor")
 
 
-def dense_matrix(tensor):
-    """A parameter [n, k] as Lacuna prunes it: detached, in the host's memory, in one of its dtypes."""
-    tensor = tensor.detach()
+def check_dtype(tensor):
     if tensor.dtype not in op.LACUNA_DTYPE:
         raise errors.InvalidArgument(f"the weight is of dtype {tensor.dtype}; it must be torch.float32, torch.float16 or torch.bfloat16")
-    return tensor.to("cpu").contiguous()
 
 
-def compress_as(dense, what, method="magnitude", **options):
-    """A Weight of dense [n, k]. `what` is a Weight already, a Mask, a pattern, or a tensor that is nonzero where W stays."""
-    n, k = dense.shape
+def dense_matrix(tensor):
+    """A parameter [n, k] as Lacuna prunes it: detached, in the host's memory, in one of its dtypes."""
+    check_dtype(tensor)
+    return tensor.detach().to("cpu").contiguous()
+
+
+def compress_as(tensor, what, method="magnitude", **options):
+    """A Weight of a parameter [n, k]. `what` is a Weight already, so that the parameter's values do not matter, a Mask, or a pattern."""
+    n, k = tensor.shape
+    check_dtype(tensor)
     if isinstance(what, _core.Weight):
         if tuple(what.shape) != (n, k):
             raise errors.InvalidArgument(f"the weight is {tuple(what.shape)}; the layer's is ({n}, {k})")
         return what
     if isinstance(what, torch.Tensor):
         raise errors.InvalidArgument("the mask is a tensor; say under which pattern: lacuna.Mask.from_matrix(mask.float(), pattern)")
+    dense = dense_matrix(tensor)
     if isinstance(what, _core.Mask):
         if method != "magnitude" or options:
             raise errors.InvalidArgument(f"method is {method!r}, but a mask says already what stays")
@@ -222,7 +227,7 @@ class SparseLinear(_Compressed):
         lacuna.prune(); method='as_is' takes a layer whose weight obeys the pattern already, and refuses any other."""
         if not isinstance(linear, nn.Linear):
             raise TypeError(f"linear is of type {type(linear).__name__}; it must be a torch.nn.Linear")
-        weight = compress_as(dense_matrix(linear.weight), what, method, **options)
+        weight = compress_as(linear.weight, what, method, **options)
         dtype = op.LACUNA_DTYPE[linear.weight.dtype]
         layer = cls(op.convert(weight, dtype), linear.bias, device=linear.weight.device, activation=activation)
         return layer.train(linear.training)
@@ -279,7 +284,7 @@ class SparseConv2d(_Compressed):
         reason = conv_reason(conv)
         if reason:
             raise errors.Unsupported(f"conv {reason}")
-        weight = op.convert(compress_as(dense_matrix(conv_matrix(conv)), what, method, **options), op.LACUNA_DTYPE[conv.weight.dtype])
+        weight = op.convert(compress_as(conv_matrix(conv), what, method, **options), op.LACUNA_DTYPE[conv.weight.dtype])
         same = {"stride": conv.stride, "padding": conv._reversed_padding_repeated_twice, "dilation": conv.dilation}
         return cls(weight, conv.bias, conv.kernel_size, **same, device=conv.weight.device, activation=activation).train(conv.training)
 

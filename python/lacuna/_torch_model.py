@@ -63,6 +63,8 @@ def _globs(value, name):
     if isinstance(value, str):
         return (value,)
     globs = tuple(value) if hasattr(value, "__iter__") else (value,)
+    if name == "include" and not globs:
+        raise errors.InvalidArgument("include is empty; it must be globs such as '*.mlp.*', or None for every layer")
     for glob in globs:
         if not isinstance(glob, str):
             raise TypeError(f"{name} has {glob!r}; it must be globs such as '*.mlp.*'")

@@ -7,6 +7,7 @@ operator (no gradients, no tracing) linear() leaves it out, and with it most of 
 import functools
 import hashlib
 import itertools
+import os
 import threading
 import weakref
 
@@ -51,6 +52,17 @@ _known = weakref.WeakKeyDictionary()  # Weight -> Known
 _weights = weakref.WeakValueDictionary()  # number -> Weight
 _numbers = itertools.count(1)
 _lock = threading.Lock()
+
+
+def _after_fork():
+    """A lock may have been held by a thread of the parent's, which the child does not have."""
+    global _lock
+    _lock = threading.Lock()
+    for known in _known.values():
+        known.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _fingerprint(weight):

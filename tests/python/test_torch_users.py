@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from torch_case import Case, gaussian, linear
 
 import lacuna
 import lacuna.torch
-from lacuna import errors
+from lacuna import _torch_op, errors
 from lacuna.torch import SparseConv2d, SparseLinear, calibrate, load_sparse, save_sparse, sparsify
 
 
@@ -108,6 +109,21 @@ class Calls(Case):
         y.sum().backward()
         self.assertEqual((tuple(y.shape), x.grad.abs().max().item()), ((3, 0), 0.0))
 
+    def test_fork_beside_a_thread_that_holds_a_lock(self):
+        """A child of fork() has none of its parent's threads, and must not wait for them."""
+        layer, x = layer_of(), gaussian(3, 32)
+        for lock in (_torch_op._lock, _torch_op._known[layer.packed].lock):
+            with lock:
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(20)
+                    try:
+                        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+                            os._exit(0 if layer(x).isfinite().all() and layer_of()(x).isfinite().all() else 1)
+                    finally:
+                        os._exit(2)
+                self.assertEqual(os.waitpid(child, 0)[1], 0)
+
     def test_a_program_of_another_process(self):
         """Its numbers mean no other weight here; where the same one is made, it is found."""
         script = """
@@ -194,6 +210,8 @@ class Replacing(Case):
         model = nn.Sequential(linear(16, 16))
         with self.assertRaisesRegex(TypeError, "exclude has 5"):
             sparsify(model, "2:4", exclude=5)
+        with self.assertRaisesRegex(ValueError, "include is empty"):
+            sparsify(model, "2:4", include=[])
         self.assertEqual(sparsify(model, "2:4", include="0", exclude="*"), [])
         with self.assertRaisesRegex(ValueError, "method is 'magnitude', but calibration is <lacuna.Calibration of 16"):
             sparsify(model, "2:4", calibration=lacuna.Calibration(16))
@@ -248,6 +266,29 @@ class Loading(Case):
             load_sparse(empty, path)
         load_sparse(empty.to_empty(device="cpu"), path)
         self.assertTrue(torch.equal(empty(gaussian(3, 16)), model(gaussian(3, 16))))
+
+    def test_a_weight_needs_no_values_of_the_layers(self):
+        """Nothing is copied from a GPU, or read at all, of a layer whose weight is compressed already."""
+        packed = layer_of().packed
+        layer = SparseLinear.from_linear(nn.Linear(32, 16, device="meta"), packed)
+        self.assertIs(layer.packed, packed)
+        conv = SparseConv2d.from_conv(nn.Conv2d(8, 16, (2, 2), device="meta"), packed)
+        self.assertIs(conv.packed, packed)
+        with self.assertRaisesRegex(ValueError, "the weight is of dtype torch.float64"):
+            SparseLinear.from_linear(nn.Linear(32, 16).double(), packed)
+
+    def test_names_with_colons(self):
+        """Parts of weights are written so; names of modules may be."""
+        models = [nn.ModuleDict({"a:b": linear(16, 16, seed=seed), "c": nn.LayerNorm(16)}) for seed in (1, 2)]
+        sparsify(models[0], "2:4")
+        path = self.save({"a:b.weight": models[0]["a:b"].packed, **{
+            name: tensor for name, tensor in models[0].state_dict().items() if "weight:" not in name
+        }})  # fmt: skip
+        self.assertEqual(load_sparse(models[1], path), ([], []))
+        self.assertEqual(load_sparse(models[1], models[0].state_dict()), ([], []))
+        self.assertTrue(torch.equal(models[1]["a:b"](gaussian(2, 16)), models[0]["a:b"](gaussian(2, 16))))
+        with self.assertRaisesRegex(TypeError, "model is of type str"):
+            load_sparse("model", path)
 
     def test_states(self):
         layer = layer_of()
