@@ -71,14 +71,16 @@ _caches = weakref.WeakKeyDictionary()  # Weight -> WeightPlans
 _caches_lock = threading.Lock()
 _devices = {}  # name -> Device
 _of_the_parent = []
+_is_child = False
 on_memory = []  # called before a plan is tried again for which there was no memory: what else is kept and could be let go
 
 
 def _after_fork():
     """A child of fork() has one thread, and OpenMP's are not in it: plans of its parent's, made for several, would wait for them for ever.
     They are kept, not released: what they hold on a GPU is the parent's."""
-    global _caches, _caches_lock
-    _of_the_parent.append(_caches)
+    global _caches, _caches_lock, _is_child
+    _is_child = True
+    _of_the_parent.extend(_caches.values())  # without their weights, with which they would go
     _caches, _caches_lock = weakref.WeakKeyDictionary(), threading.Lock()
 
 
@@ -122,8 +124,8 @@ def device_of(name):
 def _make(weight, size, kind):
     name, options = kind
     options = dict(options)
-    if _of_the_parent and name == "cpu":
-        options.setdefault("threads", 1)
+    if _is_child and name == "cpu":
+        options["threads"] = 1  # more, even where they were asked for, would be waited for for ever
     try:
         return Plan(weight, size, device_of(name), **options)
     except errors.OutOfMemory:

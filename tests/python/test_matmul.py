@@ -288,11 +288,33 @@ class Plans(Case):
     def test_fork(self):
         """A child multiplies by the weight that its parent has used with several threads."""
         weight, x = weight_of(256, 256), gaussian(64, 256)
-        expected = lacuna.matmul(x, weight)
+        for given in ({}, {"threads": 2}):
+            expected = lacuna.matmul(x, weight, **given)
+            with self.subTest(given):
+                self.in_child(lambda: numpy.allclose(lacuna.matmul(x, weight, **given), expected, rtol=1e-4, atol=1e-4))
+
+    def test_fork_keeps_what_is_the_parents(self):
+        """On a GPU a child could not release it."""
+        weights = [weight_of(16, 16)]
+        lacuna.matmul(gaussian(2, 16), weights[0])
+        plans = weakref.ref(_plans.plans_of(weights[0]))
+
+        def child():
+            weights.clear()
+            gc.collect()
+            return plans() is not None
+
+        self.in_child(child)
+        weights.clear()
+        gc.collect()
+        self.assertIsNone(plans())
+
+    def in_child(self, call):
+        """call() is true in a child of fork(), within 30 seconds."""
         child = os.fork()
         if child == 0:
             try:
-                os._exit(0 if numpy.allclose(lacuna.matmul(x, weight), expected, rtol=1e-4, atol=1e-4) else 1)
+                os._exit(0 if call() else 1)
             except BaseException:
                 os._exit(2)
         for _ in range(600):
