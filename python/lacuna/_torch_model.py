@@ -151,11 +151,11 @@ def parents_of(model, names):
     return [model.get_submodule(name.rpartition(".")[0]) for name in names]
 
 
-def _pattern_for(name, pattern):
-    """pattern, or what a dict of globs has for the layer; None: it stays dense."""
+def _pattern_for(names, pattern):
+    """pattern, or what a dict of globs has for a layer of these names; None: it stays dense."""
     if not isinstance(pattern, dict):
         return pattern
-    return next((value for glob, value in pattern.items() if _matches(name, (glob,))), None)
+    return next((value for glob, value in pattern.items() if any(_matches(name, (glob,)) for name in names)), None)
 
 
 def replace(model, old, new):
@@ -187,9 +187,10 @@ def sparsify(model, pattern, *, include=None, exclude=None, method="magnitude", 
     needs = method in ("wanda", "obs")
     if (needs or calibration is not None) and not isinstance(calibration, dict):
         raise errors.InvalidArgument(f"method is {method!r}, but calibration is {calibration!r:.60}; calibrate() makes it")
-    report, made = Report(), []
-    for name, module, reason in find_layers(model, include, exclude, conv):
-        chosen = _pattern_for(name, checked)
+    found = find_layers(model, include, exclude, conv)
+    report, made, names = Report(), [], names_of(model)
+    for name, module, reason in found:
+        chosen = _pattern_for(names[module], checked)
         if not reason and chosen is None:
             reason = "no pattern"
         if not reason and needs and name not in calibration:

@@ -154,7 +154,7 @@ class Replacing(Case):
         model = Twice()
         self.assertEqual(len(sparsify(model, "2:4", exclude="b")), 0)
         self.assertIs(type(model.a), nn.Linear)
-        self.assertEqual([layer.name for layer in sparsify(model, "2:4", include="b").pruned], ["a"])
+        self.assertEqual([layer.name for layer in sparsify(model, {"b": "2:4"}, include="b").pruned], ["a"])
         self.assertIs(model.a, model.b)
         x = gaussian(3, 32)
         with tempfile.TemporaryDirectory() as folder:
