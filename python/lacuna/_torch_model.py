@@ -252,7 +252,8 @@ class _Collector:
         self.moments, self.samples = None, 0
 
     def add(self, x):
-        x = x.detach().reshape(-1, x.shape[-1]).float()  # [samples, k]
+        x = op.rows_of_nested(x) if x.is_nested else x.reshape(-1, x.shape[-1])
+        x = x.detach().float()  # [samples, k]
         if x.shape[0] == 0:
             return
         try:

@@ -320,7 +320,7 @@ def linear_by(number, n, k, dtype, x, bias, activation):
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"x is of type {type(x).__name__}; it must be a torch.Tensor")
     if x.is_nested:
-        raise errors.Unsupported("x is a nested tensor, which Lacuna does not multiply; x.to_padded_tensor(0.0) is one that it does")
+        return _linear_of_nested(number, n, k, dtype, x, bias, activation)
     if forward_ad._current_level >= 0:
         _refuse_tangents(x, bias)
     if x.dim() == 0 or x.shape[-1] != k:
@@ -337,6 +337,19 @@ def linear_by(number, n, k, dtype, x, bias, activation):
     if torch.compiler.is_compiling() or type(x) is not torch.Tensor or kind == "meta" or _is_watched():
         return torch.ops.lacuna.linear(x, bias, number, n, activation)
     return run(weight_by(number), x, bias, activation)
+
+
+def rows_of_nested(x):
+    """A nested tensor's rows, [rows, k], all of its parts in one."""
+    return torch.cat([part.reshape(part.shape[:-1].numel(), part.shape[-1]) for part in x.unbind()])
+
+
+def _linear_of_nested(number, n, k, dtype, x, bias, activation):
+    """As nn.TransformerEncoder passes them on where a batch is padded: one product of all their rows."""
+    shapes = [part.shape[:-1] for part in x.unbind()]
+    y = linear_by(number, n, k, dtype, rows_of_nested(x), bias, activation)
+    parts = y.split([shape.numel() for shape in shapes])
+    return torch.nested.as_nested_tensor([part.view(*shape, n) for part, shape in zip(parts, shapes)], layout=x.layout)
 
 
 def linear(x, weight, bias=None, activation="none"):

@@ -60,11 +60,35 @@ class Calls(Case):
         refused = [
             (TypeError, "x is of type ndarray; it must be a torch.Tensor", gaussian(2, 32).numpy()),
             (ValueError, "x has the layout torch.sparse_coo", gaussian(2, 32).to_sparse()),
-            (errors.Unsupported, "x is a nested tensor", torch.nested.nested_tensor([gaussian(2, 32), gaussian(3, 32)])),
         ]
         for kind, text, x in refused:
             with self.subTest(text=text), torch.no_grad(), self.assertRaisesRegex(kind, text):
                 layer(x)
+
+    def test_nested(self):
+        layer, parts = layer_of(), [gaussian(2, 32), gaussian(3, 32)]
+        for layout in (torch.strided, torch.jagged):
+            x = torch.nested.nested_tensor(parts, layout=layout, requires_grad=True)
+            y = layer(x)
+            self.assertIs(y.layout, layout)
+            self.assertEqual(len(y.unbind()), 2)
+            for part, of_y in zip(parts, y.unbind()):
+                self.near(of_y, part, layer.dense_weight(), layer.bias)
+            sum(part.sum() for part in y.unbind()).backward()
+            self.near(x.grad.unbind()[1], torch.ones(3, 16), layer.dense_weight().t())
+
+    def test_padded_batches_of_an_encoder(self):
+        """It makes them nested where its first layer is dense."""
+        torch.manual_seed(3)
+        model = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2).eval()
+        x, padding = gaussian(2, 5, 32), torch.tensor([[False] * 3 + [True] * 2, [False] * 5])
+        calibration = calibrate(model, [{"src": x, "src_key_padding_mask": padding}])
+        self.assertEqual({one.samples for one in calibration.values()}, {8})
+        sparsify(model, "2:4", include="layers.1.*")
+        with torch.no_grad():
+            y = model(x, src_key_padding_mask=padding)
+            alone = model(x[:1, :3])
+        self.assertLess((y[0, :3] - alone[0]).abs().max().item(), 1e-5)
 
     def test_a_sign_beside_the_numbers(self):
         """PyTorch negates such a tensor when it is read; its memory holds the others."""
