@@ -25,22 +25,7 @@ static int lay_out(lacpy_device_array *self, PyObject *shape)
 
 static int read_shape(lacpy_device_array *self, PyObject *shape)
 {
-    PyObject *sizes = PyIndex_Check(shape) ? PyTuple_Pack(1, shape) : PySequence_Tuple(shape);
-    if (!sizes) {
-        if (PyErr_ExceptionMatches(PyExc_TypeError))
-            PyErr_Format(PyExc_TypeError, "shape is %R; it must be an int or a sequence of int", shape);
-        return -1;
-    }
-    Py_ssize_t count = PyTuple_Size(sizes);
-    int result = count <= LACPY_MOST_DIMENSIONS ? 0 : -1;
-    if (result < 0)
-        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "shape has %zd dimensions; it may have %d", count,
-                     LACPY_MOST_DIMENSIONS);
-    for (Py_ssize_t i = 0; !result && i < count; i++)
-        result = lacpy_integer("a size of shape", PyTuple_GetItem(sizes, i), 0, INT64_MAX, &self->shape[i]);
-    Py_DECREF(sizes);
-    if (!result) self->dimensions = (int)count;
-    return result ? -1 : lay_out(self, shape);
+    return lacpy_shape_parse(shape, LACPY_MOST_DIMENSIONS, self->shape, &self->dimensions) < 0 ? -1 : lay_out(self, shape);
 }
 
 static lacpy_device_array *begin(PyTypeObject *type)

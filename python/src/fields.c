@@ -81,6 +81,25 @@ int lacpy_integer(const char *name, PyObject *value, int64_t least, int64_t most
     return -1;
 }
 
+int lacpy_shape_parse(PyObject *shape, int most, int64_t *sizes, int *dimensions)
+{
+    PyObject *all = PyIndex_Check(shape) ? PyTuple_Pack(1, shape) : PySequence_Tuple(shape);
+    if (!all) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            PyErr_Format(PyExc_TypeError, "shape is %R; it must be an int or a sequence of int", shape);
+        return -1;
+    }
+    Py_ssize_t count = PyTuple_Size(all);
+    int result = count <= most ? 0 : -1;
+    if (result < 0)
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "shape has %zd dimensions; it may have %d", count, most);
+    for (Py_ssize_t i = 0; !result && i < count; i++)
+        result = lacpy_integer("a size of shape", PyTuple_GetItem(all, i), 0, INT64_MAX, &sizes[i]);
+    Py_DECREF(all);
+    if (!result) *dimensions = (int)count;
+    return result;
+}
+
 /* True or False, also numpy's. Other things have a truth as well, but one who writes bias=b has something else in mind. */
 static int truth_of(const char *name, PyObject *value)
 {

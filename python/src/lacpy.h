@@ -84,6 +84,8 @@ int lacpy_arguments(const char *function, PyObject *args, PyObject *kwargs, cons
                     PyObject **values, PyObject **rest);
 /* An int within [least, most]: 0, or -1 with an exception that names it. */
 int lacpy_integer(const char *name, PyObject *value, int64_t least, int64_t most, int64_t *out);
+/* An int or a sequence of at most `most` sizes. */
+int lacpy_shape_parse(PyObject *shape, int most, int64_t *sizes, int *dimensions);
 /* A str as UTF-8, borrowed from it; NULL with an exception that names it. */
 const char *lacpy_text(const char *name, PyObject *value);
 /* A sequence of str, or one alone, as an array of texts that *held keeps alive, both NULL where `object` is NULL, None or empty. The array is to be

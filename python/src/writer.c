@@ -71,36 +71,18 @@ static PyObject *set_metadata(PyObject *object, PyObject *args, PyObject *kwargs
     return none_or(lac_writer_set_metadata(self->writer, key, value));
 }
 
-static int read_shape(PyObject *object, lac_tensor_info *info)
-{
-    PyObject *sizes = PySequence_Tuple(object);
-    if (!sizes) {
-        if (PyErr_ExceptionMatches(PyExc_TypeError))
-            PyErr_Format(PyExc_TypeError, "shape is %R; it must be a sequence of int", object);
-        return -1;
-    }
-    Py_ssize_t count = PyTuple_Size(sizes);
-    int result = count <= LAC_MAX_RANK ? 0 : -1;
-    if (result < 0)
-        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "shape has %zd dimensions; it may have %d", count,
-                     LAC_MAX_RANK);
-    for (Py_ssize_t i = 0; !result && i < count; i++)
-        result = lacpy_integer("a size of shape", PyTuple_GetItem(sizes, i), 0, INT64_MAX, &info->shape[i]);
-    Py_DECREF(sizes);
-    info->rank = (int32_t)count;
-    return result;
-}
-
 static PyObject *declare_tensor(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     static const char *const names[] = {"name", "type", "shape", NULL};
     writer *self = (writer *)object;
     PyObject *values[3];
     lac_tensor_info info = {.size = sizeof info};
+    int rank = 0;
     if (lacpy_arguments("declare_tensor", args, kwargs, names, 3, values, NULL) < 0 ||
         !(info.name = lacpy_text("name", values[0])) || !(info.type = lacpy_text("type", values[1])) ||
-        read_shape(values[2], &info) < 0 || !is_ready(self))
+        lacpy_shape_parse(values[2], LAC_MAX_RANK, info.shape, &rank) < 0 || !is_ready(self))
         return NULL;
+    info.rank = rank;
     return none_or(lac_writer_declare_tensor(self->writer, &info));
 }
 

@@ -14,8 +14,7 @@
  *     LAC_TEST_GPU_TILES=2           of the tiles' problems only those in which a block has so many tiles, or more
  *     LAC_TEST_GPU_TILE=17           only this one of them
  *     LAC_TEST_GPU_PRODUCTS=1e8      of them only such as have so many products m n k, or fewer, as the emulator wants them
- *     LAC_TEST_GPU_ONLY=rows,runtime only these groups of tests: rows, tiles, runtime, time
- *     LAC_TEST_GPU_TEST=tiny*        of the runtime's tests only those with such a name
+ *     LAC_TEST_GPU_ONLY=rows,runtime only these groups of tests: rows, tiles, numbers, runtime, time
  *     LAC_TEST_GPU_PART=2/5          each fifth row, from the second on: for a run in parts
  *     LAC_TEST_GPU_COMPILERS=8       so many processes compile ahead; one for each core unless said
  *     LAC_TEST_GPU_LIST=sm_90a       run nothing: print the rows for this architecture, for which no GPU is needed
@@ -179,9 +178,8 @@ int main(void)
     /* A sanitizer takes what the runtime's tests do on purpose for errors, and their times are not its business. */
     bool all = !getenv("LAC_TEST_GPU_CASE") && !getenv("LAC_TEST_GPU_RAW"), runtime = all && !getenv("LAC_TEST_GPU_KERNEL");
     if (all && is_asked_for("tiles")) failures += test_gpu_tiles(workers > 0 ? workers : 1);
-    const char *test = getenv("LAC_TEST_GPU_TEST");
-    if (test) cmocka_set_test_filter(test);
-    if (runtime && !test && workers > 0 && (is_asked_for("runtime") || is_asked_for("time")))
+    if (runtime && is_asked_for("numbers")) failures += test_gpu_numbers();
+    if (runtime && workers > 0 && (is_asked_for("runtime") || is_asked_for("time")))
         gpu_workers_each(test_gpu_runtime_plan, workers);
     if (runtime && is_asked_for("runtime")) failures += test_gpu_runtime();
     if (runtime && is_asked_for("time")) failures += test_gpu_time();

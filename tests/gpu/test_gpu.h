@@ -4,9 +4,10 @@
 
 #include "gpu/workers.h"
 
-/* test_gpu_tiles.c, test_gpu_runtime.c and test_gpu_time.c: how many tests failed. The tiles are checked by so many processes, while this one
+/* test_gpu_tiles.c, test_gpu_numbers.c, test_gpu_runtime.c and test_gpu_time.c: how many tests failed. The tiles are checked by so many processes, while this one
  * has no driver open. */
 int test_gpu_tiles(int processes);
+int test_gpu_numbers(void);
 int test_gpu_runtime(void);
 int test_gpu_time(void);
 /* Makes the index-th plan of the runtime's tests, which compiles what it needs. */

@@ -191,7 +191,7 @@ class Files(Case):
             writer.discard()
         self.assertEqual(os.listdir(self.folder), ["w.safetensors"])
         writer = lacuna.Writer(self.path("x"))
-        self.refuses(TypeError, ["shape", "3"], writer.declare_tensor, "t", "F32", 3)
+        self.refuses(TypeError, ["shape", "3.5"], writer.declare_tensor, "t", "F32", 3.5)
         self.refuses(ValueError, ["shape", "-1"], writer.declare_tensor, "t", "F32", [-1])
         self.refuses(InvalidArgument, "F33", writer.declare_tensor, "t", "F33", [1])
         self.refuses(TypeError, ["weight", "5"], writer.declare_weight, "t", 5)
