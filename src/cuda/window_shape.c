@@ -136,6 +136,15 @@ static double conflicts(const lac_geometry *g, const lac_window_shape *s)
     return 1.0 + 1.42 * sqrt(mean * fmax(0.0, 1.0 - density) * (1.0 - 1.0 / classes)) / mean;
 }
 
+/* Where lo is scaled, the loop by wgmma waits for its products, whose small ones have sums of their own: so much longer than the other
+ * loop's products alone would take, by three problems of nmSPARSE's file in fp32 (bench/results/h200_nmsparse_f32.csv). */
+static double waits_for_products(const lac_gpu_rates *rates, const lac_window_shape *s, double flops)
+{
+    static const double longer = 1.86;
+    if (!s->low_shift || s->variant.mma) return 0.0;
+    return longer * flops / rates->mma_f16 * fmax(1.0, rates->multiprocessors / block_count(s));
+}
+
 static lac_cost cost_of(const lac_problem *problem, const lac_window_shape *s)
 {
     const lac_gpu_rates *rates = lac_cuda_rates_of(problem->device);
@@ -151,17 +160,19 @@ static lac_cost cost_of(const lac_problem *problem, const lac_window_shape *s)
     double gathered = LAC_WINDOW_SLOTS * 64 * 2 * planes * conflicts(&problem->weight->geometry, s) + 2 * 128;
     /* wgmma reads W once for 64 tokens; mma.sync by every warp, but once for both of its products. */
     double weights = (double)lac_window_matrix_bytes(s) * (s->variant.mma ? 2 * planes : products);
+    /* The tensor cores take as long for 16 outputs as for 24 (A from registers). */
+    double flops =
+        steps * products * 2 * 64 * LAC_WINDOW_SLOTS * (s->width < 24 ? 1.5 : 1.0) * s->width * (s->variant.mma ? 1.65 : 1.0);
     lac_gpu_work work = {.memory_bytes = x_tiles + w_tiles + y_bytes * (o->has_residual ? 2 : 1),
                          .l2_bytes = x_loaded + w_loaded,
                          .shared_bytes = x_loaded + w_loaded + steps * (gathered + weights),
                          .instructions =
                              steps * 4 * (12 + 2 * planes + products * (s->variant.mma ? s->width / 8.0 : 3) + sums),
-                         /* The tensor cores take as long for 16 outputs as for 24 (A from registers). */
-                         .mma_flops = steps * products * 2 * 64 * LAC_WINDOW_SLOTS * (s->width < 24 ? 1.5 : 1.0) * s->width *
-                                      (s->variant.mma ? 1.65 : 1.0) * (s->low_shift ? 2.0 : 1.0),
+                         .mma_flops = flops * (s->low_shift && s->variant.mma ? 2.0 : 1.0),
                          .blocks = block_count(s),
                          .blocks_at_once = rates->multiprocessors,
-                         .fill_seconds = other_seconds(problem, s, rates->memory) + lac_cuda_scatter_seconds(problem),
+                         .fill_seconds = other_seconds(problem, s, rates->memory) + lac_cuda_scatter_seconds(problem) +
+                                         waits_for_products(rates, s, flops),
                          /* Bulk copies pull more from L2 than the cp.async by which its rate was measured. */
                          .efficiency = s->variant.mma ? 0.6 : 1.13,
                          .launches = s->parts > 1 ? 3 : 2};
