@@ -146,8 +146,9 @@ bench bench-store bench-gpu:
 
 # Left out under qemu, which is twenty times slower: what takes long there and knows nothing of vector units (faults, links, the larger
 # ones of the GPU's host side, choices that are all integers, the second methods of second order: the first is there);
-# test_prune_speed; test_model, which judges the planner's picks for vectors of 8 floats and more.
-NEON_LEFT_OUT = faults_[a-z]+|prune_speed|prune_knapsack|prune_device|prune_fisher|prune_schedule|model|gpu_cases|checkpoint_links|cuda_(vector|window|gather_fit|dense|timed_picks)
+# test_prune_speed; test_model, which judges the planner's picks for vectors of 8 floats and more; test_contract_fork, for qemu's own assertions
+# fail now and then in the child of a process with threads (plugins/core.c, cpu-exec.c of 7.2).
+NEON_LEFT_OUT = faults_[a-z]+|contract_fork|prune_speed|prune_knapsack|prune_device|prune_fisher|prune_schedule|model|gpu_cases|checkpoint_links|cuda_(vector|window|gather_fit|dense|timed_picks)
 neon:
 	@scripts/setup.sh neon build-neon
 	@cmake -S . -B build-neon -G Ninja --toolchain cmake/aarch64.cmake --no-warn-unused-cli $(CMAKE_FLAGS)
