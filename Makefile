@@ -61,7 +61,7 @@ test-torch:
 	@scripts/setup.sh torch $(BUILD)
 	@$(CONFIGURE) -DLAC_PYTHON=ON
 	@$(COMPILE) --target lacuna_python lacuna_python_files lacuna_cli
-	LACUNA="$(CURDIR)/$(BUILD)/lacuna" PYTHONPATH="$(CURDIR)/$(BUILD)/python" $(BUILD)/torch-venv/bin/python -B -m unittest discover \
+	built="$$(cd "$(BUILD)" && pwd)" && LACUNA="$$built/lacuna" PYTHONPATH="$$built/python" $(BUILD)/torch-venv/bin/python -B -m unittest discover \
 		-s tests/python -p 'test_torch_*.py'
 
 # The package as pip builds and installs it.

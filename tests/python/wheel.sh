@@ -62,7 +62,8 @@ status=0
 
 # What it needs of the machine: the C library and OpenMP's runtime.
 for file in "$folder"/_core.abi3.so venv/bin/lacuna; do
-    while read -r library _ where _; do
+    while read -r library _ where; do # "name => /a folder/name (0x7f...)", where there is one
+        where=${where% (*}
         case $library in
         linux-vdso* | libc.so* | libm.so* | libgomp.so* | libpthread.so* | libdl.so* | */ld-linux*) ;;
         libjansson.so*) case $where in "$folder"/*) ;; *) fail "$file uses the machine's jansson, $where" ;; esac ;;
