@@ -116,9 +116,12 @@ static void begin_csv(bench_work *work)
 void cli_bench_write_row(bench_work *work, const bench_row *row)
 {
     if (!work->csv) return;
+    errno = 0;
     begin_csv(work);
     bench_csv_write_row(work->csv, row, work->settings->extended);
-    if (fflush(work->csv)) work->failed = 1; /* said when the file is closed */
+    if (!fflush(work->csv) && !ferror(work->csv)) return;
+    work->failed = 1;
+    if (!work->csv_error) work->csv_error = errno ? errno : EIO; /* said when the file is closed */
 }
 
 /* 1: rows of this run may stand under that first line. 0: not; 2: it is the beginning of such a line. */
@@ -214,9 +217,9 @@ int cli_bench_close_csv(bench_work *work)
     if (work->csv == stdout || fstat(fileno(work->csv), &found) || !found.st_size)
         begin_csv(work); /* a new one has its header */
     if (work->csv == stdout) return CLI_EXIT_OK;
-    int failed = ferror(work->csv);
-    if (!fclose(work->csv) && !failed) return CLI_EXIT_OK;
-    cli_error(work->settings->csv, NULL, "%s", errno ? strerror(errno) : "cannot write");
+    if (fclose(work->csv) && !work->csv_error) work->csv_error = errno;
+    if (!work->csv_error) return CLI_EXIT_OK;
+    cli_error(work->settings->csv, NULL, "%s", strerror(work->csv_error));
     return CLI_EXIT_FAILURE;
 }
 

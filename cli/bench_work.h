@@ -19,6 +19,7 @@ typedef struct bench_work {
     bench_rows rows, stored; /* stored: of --compare */
     bench_accuracy accuracy;
     FILE *csv;
+    int csv_error;     /* why the first row that was not written was not */
     int fresh;         /* what the file held before is still there: it goes when there is something to put in its place */
     int table, titled; /* print the table; its title was printed */
     int failed;        /* a row could not be kept or written      */

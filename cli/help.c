@@ -1,6 +1,7 @@
 /* help.c - `lacuna help`: the help of a subcommand, its manual page, completion scripts, and all of these into a folder,
  * which is how the build makes what it installs. */
 #include "cli.h"
+#include "replace.h"
 
 #include <errno.h>
 #include <string.h>
@@ -44,29 +45,28 @@ static const cli_option options[] = {{.name = "man",
                                               "DIR/zsh and DIR/fish."},
                                      CLI_END};
 
-static FILE *create_file(const char *folder, const char *part, const char *name)
+static int create_file(cli_replacement *file, const char *folder, const char *part, const char *name)
 {
     char path[4096];
     int folder_length = snprintf(path, sizeof path, "%s/%s", folder, part);
     if (folder_length < 0 || (size_t)folder_length + strlen(name) + 2 > sizeof path) {
         cli_error(folder, NULL, "the name of the folder is too long");
-        return NULL;
+        return -1;
     }
     if ((mkdir(folder, 0777) != 0 && errno != EEXIST) || (mkdir(path, 0777) != 0 && errno != EEXIST)) {
         cli_error(path, NULL, "cannot make the folder: %s", strerror(errno));
-        return NULL;
+        return -1;
     }
     path[folder_length] = '/';
     strcpy(path + folder_length + 1, name);
-    FILE *file = fopen(path, "w");
-    if (!file) cli_error(path, NULL, "cannot write: %s", strerror(errno));
-    return file;
+    if (!cli_replace_open(file, path)) return 0;
+    cli_error(path, NULL, "cannot write: %s", strerror(errno));
+    return -1;
 }
 
-static int close_file(FILE *file, const char *folder)
+static int close_file(cli_replacement *file, const char *folder)
 {
-    int failed = ferror(file);
-    if (fclose(file) == 0 && !failed) return 0;
+    if (!cli_replace_close(file, 1)) return 0;
     cli_error(folder, NULL, "cannot write: %s", strerror(errno));
     return -1;
 }
@@ -75,10 +75,10 @@ static int write_manual(const char *folder, const cli_command *command)
 {
     char name[64];
     snprintf(name, sizeof name, "lacuna%s%s.1", command ? "-" : "", command ? command->name : "");
-    FILE *file = create_file(folder, "man", name);
-    if (!file) return -1;
-    cli_describe_manual(file, command);
-    return close_file(file, folder);
+    cli_replacement file;
+    if (create_file(&file, folder, "man", name) != 0) return -1;
+    cli_describe_manual(file.to, command);
+    return close_file(&file, folder);
 }
 
 static int write_all(const char *folder)
@@ -88,10 +88,10 @@ static int write_all(const char *folder)
     for (size_t i = 0; cli_commands[i]; i++)
         if (write_manual(folder, cli_commands[i]) != 0) return CLI_EXIT_FAILURE;
     for (int shell = 1; shell <= 3; shell++) {
-        FILE *file = create_file(folder, shells[shell], script_names[shell]);
-        if (!file) return CLI_EXIT_FAILURE;
-        cli_describe_completion(file, shells[shell]);
-        if (close_file(file, folder) != 0) return CLI_EXIT_FAILURE;
+        cli_replacement file;
+        if (create_file(&file, folder, shells[shell], script_names[shell]) != 0) return CLI_EXIT_FAILURE;
+        cli_describe_completion(file.to, shells[shell]);
+        if (close_file(&file, folder) != 0) return CLI_EXIT_FAILURE;
     }
     return CLI_EXIT_OK;
 }

@@ -1,4 +1,4 @@
-/* replace.c - see replace.h. bench_files.c and budget.c call it. */
+/* replace.c - see replace.h. bench_files.c, budget.c and help.c call it. */
 #include "replace.h"
 
 #include <errno.h>
@@ -25,45 +25,66 @@ static int create_beside(cli_replacement *r)
 static void give_back(cli_replacement *r)
 {
     int error = errno;
+    free(r->text);
     free(r->temporary);
     free(r->path);
     *r = (cli_replacement){0};
     errno = error;
 }
 
-int cli_replace_open(cli_replacement *r, const char *path)
+/* The file that text will go to: a new one beside what it replaces, or where pipes and terminals are, themselves. -1: none. */
+static int create(cli_replacement *r, const char *path)
 {
     struct stat found;
     int there = stat(path, &found) == 0;
-    *r = (cli_replacement){0};
     if (!there && errno == ENAMETOOLONG) return -1; /* the rename alone would find it out */
-    if (there && !S_ISREG(found.st_mode)) {         /* or a folder, which says so itself */
-        r->to = fopen(path, "w");
-        return r->to ? 0 : -1;
-    }
+    if (there && !S_ISREG(found.st_mode)) return open(path, O_WRONLY | O_CLOEXEC); /* or a folder, which says so itself */
     if (there && access(path, W_OK) != 0) return -1; /* a rename would replace what may not be written */
     r->path = there ? realpath(path, NULL) : strdup(path);
     int descriptor = r->path ? create_beside(r) : -1;
     if (descriptor >= 0 && there) (void)!fchmod(descriptor, found.st_mode & 0777);
-    if (descriptor >= 0 && !(r->to = fdopen(descriptor, "w"))) {
-        close(descriptor);
-        unlink(r->temporary);
+    return descriptor;
+}
+
+int cli_replace_open(cli_replacement *r, const char *path)
+{
+    *r = (cli_replacement){0};
+    r->descriptor = create(r, path);
+    if (r->descriptor >= 0 && (r->to = open_memstream(&r->text, &r->bytes))) return 0;
+    int error = errno;
+    if (r->descriptor >= 0) {
+        close(r->descriptor);
+        if (r->temporary) unlink(r->temporary);
     }
-    if (r->to) return 0;
+    errno = error;
     give_back(r);
     return -1;
 }
 
+static int write_all(int descriptor, const char *text, size_t bytes)
+{
+    while (bytes) {
+        ssize_t done = write(descriptor, text, bytes);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return -1;
+        text += done;
+        bytes -= (size_t)done;
+    }
+    return 0;
+}
+
 int cli_replace_close(cli_replacement *r, int keep)
 {
-    errno = 0;
-    int failed = fflush(r->to) || ferror(r->to);
-    if (!failed && keep && r->temporary) failed = fsync(fileno(r->to));
-    int error = errno;
-    if (fclose(r->to) && !failed) failed = 1, error = errno;
+    int failed = ferror(r->to), error = ENOMEM; /* the only thing that memory lacks */
+    if (fclose(r->to)) failed = 1;
+    if (!failed && keep) {
+        failed = write_all(r->descriptor, r->text, r->bytes) || (r->temporary && fsync(r->descriptor));
+        error = errno;
+    }
+    if (close(r->descriptor) && !failed) failed = 1, error = errno;
     if (r->temporary && !failed && keep && rename(r->temporary, r->path)) failed = 1, error = errno;
     if (r->temporary && (failed || !keep)) unlink(r->temporary);
-    errno = error ? error : EIO;
+    errno = error;
     give_back(r);
     return failed ? -1 : 0;
 }

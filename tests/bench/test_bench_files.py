@@ -7,7 +7,7 @@ import re
 import subprocess
 import unittest
 
-from bench_case import BenchCase, COLUMNS, EXTENDED, SHAPES
+from bench_case import LACUNA, BenchCase, COLUMNS, EXTENDED, SHAPES, disk_of
 
 
 class BenchFiles(BenchCase):
@@ -111,6 +111,21 @@ class BenchFiles(BenchCase):
         self.run_lacuna(*arguments)
         with open(self.path("out.csv")) as file:
             self.assertEqual(file.read(), before + before.split("\n", 1)[1])
+
+    def test_a_full_disk_in_the_midst_of_a_run(self):
+        """What was written stays, and the reason is said, wherever between two rows it came."""
+        command = [LACUNA, "bench", *("%d,32,32" % m for m in range(1, 9)), "-p", "2:4", "-t", "1", "--warm", "--min-time", "0.001"]
+        command += ["--csv", "out.csv", "--baseline", "none"]
+        self.assertEqual(subprocess.run(command, cwd=self.folder, stdout=subprocess.DEVNULL).returncode, 0)
+        whole = self.text("out.csv")
+        for most in [2048, 2500, 3000]:  # clang's OpenMP has a file of 1024 bytes of its own
+            os.unlink(self.path("out.csv"))
+            full = subprocess.run(
+                command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=disk_of(most)
+            )
+            self.assertEqual((full.returncode, full.stderr), (3, "lacuna bench: out.csv: File too large\n"))
+            self.assertEqual(self.text("out.csv").split("\n")[0], whole.split("\n")[0])
+            self.assertEqual(len(self.text("out.csv")), most)
 
     def test_standard_output_by_another_name(self):
         arguments = [os.environ["LACUNA"], "bench", "4,32,32", "-p", "2:4", "--warm", "--min-time", "0.002", "--baseline", "none", "--csv"]

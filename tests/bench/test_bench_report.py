@@ -102,10 +102,13 @@ class BenchReport(BenchCase):
     def test_report_takes_the_place_of_a_whole_one(self):
         self.bench("1,64,64", "-p", "2:4", "--csv", "out.csv", "--report", "run.html")
         before = self.text("run.html")
-        _, error = self.run_lacuna("bench", "--from", "out.csv", "--report", "run.html", status=3, most_bytes=2048)
-        self.assertIn("run.html: File too large", error)
-        self.assertEqual(self.text("run.html"), before)
-        self.assertEqual(self.files(), ["out.csv", "run.html"])
+        for most in [2048, 4096, len(before) // 2, len(before) * 3 // 4]:  # wherever it fails, what is said is why
+            _, error = self.run_lacuna("bench", "--from", "out.csv", "--report", "run.html", status=3, most_bytes=most)
+            self.assertEqual(error, "lacuna bench: run.html: File too large\n")
+            self.assertEqual(self.text("run.html"), before)
+            self.assertEqual(self.files(), ["out.csv", "run.html"])
+        _, error = self.run_lacuna("bench", "--from", "out.csv", "--report", "/dev/full", status=3)
+        self.assertEqual(error, "lacuna bench: /dev/full: No space left on device\n")
 
     def test_report_behind_links_and_under_long_names(self):
         self.bench("1,64,64", "-p", "2:4", "--csv", "out.csv", "--report", "run.html")

@@ -114,6 +114,17 @@ def prune_2_4(values, cols):
     return out
 
 
+def disk_of(most_bytes):
+    """For Popen's preexec_fn: no file grows beyond so many bytes, as if the disk were full. None: it is not."""
+
+    def limit():
+        if most_bytes is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+
+    return limit
+
+
 class Case(unittest.TestCase):
     """Each test has a folder of its own, in which the program runs."""
 
@@ -127,13 +138,7 @@ class Case(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def run_lacuna(self, *arguments, status=0, environment=None, most_bytes=None):
-        """Runs the program and checks its exit status; returns what it printed on both outputs. No file grows beyond most_bytes: a disk that is full."""
-
-        def limit():
-            if most_bytes is not None:
-                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-                resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
-
+        """Runs the program and checks its exit status; returns what it printed on both outputs."""
         result = subprocess.run(
             [LACUNA, *arguments],
             cwd=self.folder,
@@ -142,7 +147,7 @@ class Case(unittest.TestCase):
             stderr=subprocess.PIPE,
             env=dict(os.environ, **(environment or {})),
             timeout=600,
-            preexec_fn=limit,
+            preexec_fn=disk_of(most_bytes),
         )
         out, error = result.stdout.decode(), result.stderr.decode(errors="replace")
         command = "lacuna " + " ".join(arguments)
