@@ -37,7 +37,7 @@ static int create(cli_replacement *r, const char *path)
 {
     struct stat found;
     int there = stat(path, &found) == 0;
-    if (!there && errno == ENAMETOOLONG) return -1; /* the rename alone would find it out */
+    if (!there && errno == ENAMETOOLONG) return -1;                                /* the rename alone would find it out */
     if (there && !S_ISREG(found.st_mode)) return open(path, O_WRONLY | O_CLOEXEC); /* or a folder, which says so itself */
     if (there && access(path, W_OK) != 0) return -1; /* a rename would replace what may not be written */
     r->path = there ? realpath(path, NULL) : strdup(path);

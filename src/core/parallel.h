@@ -46,6 +46,19 @@ static inline int lac_parallel_threads_for(int32_t wanted, int64_t jobs, int64_t
  * ever for those of its parent. */
 int32_t lac_parallel_unsaid(void);
 
+/* For calls into a library that takes OpenMP's own number of threads: from here on that is `threads` in this thread, unless it is 0.
+ * Returns what it was, to be put back. */
+static inline int lac_parallel_set_unsaid(int threads)
+{
+#ifdef _OPENMP
+    int before = omp_get_max_threads();
+    if (threads > 0) omp_set_num_threads(threads);
+    return before;
+#else
+    return threads;
+#endif
+}
+
 /* This thread's number within its parallel region. */
 static inline int lac_parallel_number(void)
 {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/parallel.h"
 #include "core/status.h"
 
 enum { ROW_MAJOR = 101, AS_IT_IS = 111, TURNED = 112 }; /* of the CBLAS interface */
@@ -96,7 +97,10 @@ bool lac_blas_multiply(const lac_product *p)
     if (p->rows * p->cols * p->depth < LEAST_WORK) return false;
     pthread_once(&once, find);
     if (!sgemm) return false;
+    /* Not only because so many were asked for: in a child of fork(), which asks for one, a second would be waited for for ever. */
+    const int before = lac_parallel_set_unsaid((int)p->threads);
     sgemm(ROW_MAJOR, p->turn_a ? TURNED : AS_IT_IS, p->turn_b ? TURNED : AS_IT_IS, (int)p->rows, (int)p->cols, (int)p->depth,
           p->alpha, p->a, (int)p->lda, p->b, (int)p->ldb, 1.0f, p->c, (int)p->ldc);
+    (void)lac_parallel_set_unsaid(before);
     return true;
 }

@@ -1,5 +1,5 @@
-/* fake_openblas.c - stands in for OpenBLAS in the test of `lacuna bench`: the same functions by plain loops, so that the
- * test needs no package. FAKE_OPENBLAS_WRONG in the environment makes its results wrong; FAKE_OPENBLAS_ENDS ends the process after
+/* fake_openblas.c - stands in for OpenBLAS in the tests of `lacuna bench` and of what a child of fork() may do: the same functions by plain
+ * loops, so that the tests need no package. Products take OpenMP's own number of threads. FAKE_OPENBLAS_WRONG in the environment makes its results wrong; FAKE_OPENBLAS_ENDS ends the process after
  * so many products. */
 #include <stdlib.h>
 #include <unistd.h>
@@ -38,13 +38,16 @@ char *openblas_get_corename(void)
 void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb,
                  float beta, float *c, int ldc)
 {
-    (void)order, (void)beta;
+    (void)order;
+#ifdef _OPENMP
+#pragma omp parallel for
+#endif
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
             float sum = 0;
             for (int l = 0; l < k; l++)
                 sum += a[ta == TRANSPOSE ? l * lda + i : i * lda + l] * b[tb == TRANSPOSE ? j * ldb + l : l * ldb + j];
-            c[i * ldc + j] = alpha * sum;
+            c[i * ldc + j] = alpha * sum + (beta != 0 ? beta * c[i * ldc + j] : 0);
         }
     static int calls;
     const char *last = getenv("FAKE_OPENBLAS_ENDS");
