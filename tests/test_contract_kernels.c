@@ -33,7 +33,7 @@ static void kernels_are_counted_and_named(void **state)
 }
 
 static const char *const families[] = {NULL, "2:4", "vw32:8:32", "bw32x32:1:2", "64:2:8", "shfl32:50%"};
-static const char *const free_ones[] = {NULL, "50%", "vw32:25%", "bw4x4:50%", "4:2:4", "shfl64:25%"};
+static const char *const others[] = {NULL, "50%", "vw32:25%", "bw4x4:2:8", "4:2:4", "shfl64:25%"};
 
 /* Adds what the kernel takes of this weight to the bits that it was seen to take. */
 static void try_kernel(lac_device *device, const lac_kernel_info *kernel, const lac_weight *weight, lac_kernel_info *seen)
@@ -68,7 +68,7 @@ static void bits_say_what_a_kernel_takes(void **state)
     assert_ok(lac_device_open("cpu", &cpu));
     for (int code = 0; code < 5 * 3 * 2; code++) {
         int family = LAC_FAMILY_ELEMENT + code % 5, dtype = LAC_DTYPE_F32 + code / 5 % 3;
-        lac_pattern pattern = pattern_of((code < 15 ? families : free_ones)[family]);
+        lac_pattern pattern = pattern_of((code < 15 ? families : others)[family]);
         lac_weight *weight = weight_make(&random, &pattern, 64, 128, (lac_dtype)dtype, TEST_FILL_GAUSSIAN);
         for (size_t i = 0; lac_kernel_probe(i, &kernel) == LAC_STATUS_OK; i++)
             if (kernel.device == LAC_DEVICE_KIND_CPU) try_kernel(cpu, &kernel, weight, &seen[i]);

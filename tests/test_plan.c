@@ -158,12 +158,16 @@ static void weights_larger_than_a_cache(void **state)
     check_size_by(&random, "vw32:16:32", 270, 520, 1290, stride - 1, stride);
 }
 
-/* Groups of every index width, whole and ragged, and the numbers of tokens and outputs at which permute pads. */
+/* Groups of every index width, whole and ragged, and the numbers of tokens and outputs at which permute pads; of every family
+ * that has groups, those of the most inputs that fit its registers (32, 64) and one more, and units that the last group cuts. */
 static void groups_of_every_width(void **state)
 {
     (void)state;
-    static const char *const groups[] = {"1:1", "1:2",  "2:3",  "2:4",  "4:5",  "1:8",
-                                         "7:9", "4:16", "5:17", "8:32", "3:33", "9:64"};
+    static const char *const groups[] = {"1:1",       "1:2",       "2:3",       "2:4",        "4:5",         "1:8",
+                                         "7:9",       "4:16",      "5:17",      "8:32",       "3:33",        "9:64",
+                                         "vw1:2:4",   "vw3:2:8",   "vw7:3:7",   "vw20:1:33",  "vw40:5:64",   "bw1x2:1:1",
+                                         "bw3x5:2:6", "bw4x4:2:8", "bw2x8:3:8", "bw5x11:1:3", "bw16x16:1:4", "bw4x13:2:5",
+                                         "4:1:4",     "6:2:5",     "16:2:8",    "9:3:16",     "64:4:31",     "8:2:64"};
     static const int64_t outputs[] = {1, 8, 15, 17, 33};
     static const int64_t inputs[] = {1, 31, 64, 65, 130};
     test_random random = test_random_make("widths", 0);

@@ -197,7 +197,8 @@ static lac_cost expand_cost(const lac_problem *problem)
 #define ALL_FAMILIES                                                                                                           \
     (1u << LAC_FAMILY_ELEMENT | 1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_VNM |                      \
      1u << LAC_FAMILY_SHUFFLED)
-#define ALL_DTYPES (1u << LAC_DTYPE_F32 | 1u << LAC_DTYPE_F16 | 1u << LAC_DTYPE_BF16)
+#define N_OF_M_FAMILIES (1u << LAC_FAMILY_ELEMENT | 1u << LAC_FAMILY_VECTOR | 1u << LAC_FAMILY_BLOCK | 1u << LAC_FAMILY_VNM)
+#define ALL_DTYPES      (1u << LAC_DTYPE_F32 | 1u << LAC_DTYPE_F16 | 1u << LAC_DTYPE_BF16)
 
 #define INFO(kernel_name, kernel_families, kernel_is_dense, kernel_summary)                                                    \
     {                                                                                                                          \
@@ -238,7 +239,7 @@ static lac_cost expand_cost(const lac_problem *problem)
          .prepare = lac_cpu_expand_prepare,                                                                                    \
          .execute = lac_cpu_expand_execute,                                                                                    \
          .release = lac_cpu_expand_release},                                                                                   \
-        {.info = INFO("cpu_" #unit "_f32_permute", 1u << LAC_FAMILY_ELEMENT, 0,                                                \
+        {.info = INFO("cpu_" #unit "_f32_permute", N_OF_M_FAMILIES, 0,                                                         \
                       "1 to 8 tokens, rows along the vector; N:M groups of x in registers, picked by index"),                  \
          .config = &lac_cpu_unit_##unit,                                                                                       \
          .applies = lac_cpu_permute_applies,                                                                                   \

@@ -1,6 +1,10 @@
-/* permute.c - kernels cpu_<unit>_f32_permute: the product of an element-wise N:M weight of small groups with 1 to 8 tokens.
- * Rows lie along the lanes, and a group of inputs stays in registers, from which indices pick: neither a gather nor a look
- * at what was dropped. So few tokens make reading W the whole cost: each thread reads its share of it once, front to back.
+/* permute.c - kernels cpu_<unit>_f32_permute: the product of an N:M weight of small groups with 1 to 8 tokens. Rows lie along
+ * the lanes, and a group of inputs stays in registers, from which indices pick: neither a gather nor a look at what was
+ * dropped. So few tokens make reading W the whole cost: each thread reads its share of it once, front to back.
+ *
+ * Row by row every N:M family is element-wise: of M units of C inputs a row keeps N units, N C of M C inputs; a row of V:N:M
+ * keeps N of M. What rows share is of no use here, where each has a lane: they all have indices of their own.
+ *
  * Preparing writes, for strips of as many rows as the unit likes (permute_body.h),
  *
  *     values   [strip][group][slot][row of the strip]    in the weight's own dtype
@@ -32,30 +36,37 @@ enum { CHUNK_BYTES = 16384 };
 
 typedef struct permute_state {
     int64_t strips, groups;
-    int64_t value_step, index_step; /* bytes of a group of a strip   */
+    int64_t inputs, slots;          /* of a group: those there are and those a row keeps */
+    int64_t value_step, index_step; /* bytes of a group of a strip                       */
     int bits;
     char *values;
     uint8_t *index;
 } permute_state;
 
+static int64_t group_inputs(const lac_geometry *g) { return g->group_m * g->unit_k; }
+
 bool lac_cpu_permute_applies(const lac_problem *problem)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
     const lac_geometry *g = &problem->weight->geometry;
-    return unit->is_supported() && problem->weight->pattern.family == LAC_FAMILY_ELEMENT && !g->is_free &&
-           problem->m <= LAC_CPU_PERMUTE_TOKENS && g->index_bits <= unit->permute_bits;
+    return unit->is_supported() && !g->is_free && problem->m <= LAC_CPU_PERMUTE_TOKENS &&
+           group_inputs(g) <= (int64_t)1 << unit->permute_bits;
 }
 
 static permute_state shape_of(const lac_problem *problem)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
     const lac_geometry *g = &problem->weight->geometry;
-    const int64_t strip = unit->permute_strip, bits = g->index_bits > 0 ? g->index_bits : 1;
+    const int64_t strip = unit->permute_strip, inputs = group_inputs(g), slots = g->slot_n * g->unit_k;
+    int bits = 1;
+    while ((int64_t)1 << bits < inputs) ++bits;
     return (permute_state){.strips = lac_ceil_divide(g->n, strip),
                            .groups = g->groups,
-                           .value_step = g->slot_n * strip * (int64_t)lac_dtype_size(problem->weight->dtype),
-                           .index_step = g->slot_n * strip * bits / 8,
-                           .bits = (int)bits};
+                           .inputs = inputs,
+                           .slots = slots,
+                           .value_step = slots * strip * (int64_t)lac_dtype_size(problem->weight->dtype),
+                           .index_step = slots * strip * bits / 8,
+                           .bits = bits};
 }
 
 /* ---- preparing */
@@ -63,9 +74,8 @@ static permute_state shape_of(const lac_problem *problem)
 typedef struct writer {
     const lac_weight *weight;
     const permute_state *state;
-    int strip;         /* rows                                    */
-    uint32_t *scratch; /* [thread][capacity * 2 + selected]       */
-    uint64_t capacity;
+    int strip;           /* rows     */
+    lac_row_room *rooms; /* [thread] */
 } writer;
 
 /* The index of row `row` of a strip in the octets of its slot: its low four bits together, each further one in a plane. */
@@ -83,17 +93,19 @@ static void write_strip(void *opaque, int thread, int64_t number)
     const lac_weight *w = job->weight;
     const lac_geometry *g = &w->geometry;
     const permute_state *s = job->state;
-    const int64_t slots = s->groups * g->slot_n; /* of a row, those lacking in a ragged last group included */
-    uint32_t *scratch = job->scratch + (uint64_t)thread * (2 * job->capacity + (uint64_t)g->selected);
+    const int64_t slots = s->groups * s->slots; /* of a row, those lacking in a ragged last group included */
+    lac_row_room *room = &job->rooms[thread];
+    lac_weight_row *row = &room->row;
     char *values = s->values + number * s->groups * s->value_step;
     uint8_t *index = s->index + number * s->groups * s->index_step;
     for (int r = 0; r < job->strip && number * job->strip + r < g->n; ++r) {
-        lac_weight_row row = {(float *)(void *)scratch, scratch + job->capacity, 0};
-        lac_weight_decode_row(w, number * job->strip + r, NULL, scratch + 2 * job->capacity, &row);
+        const int64_t stored = number * job->strip + r;
+        const bool begins = r == 0 || stored % g->unit_n == 0; /* a row group: its rows share what they read */
+        lac_weight_decode_row(w, stored, begins ? NULL : row, room->units, row);
         for (int64_t i = 0; i < slots; ++i) {
-            int64_t group = i / g->slot_n, column = i < row.count ? (int64_t)row.columns[i] : g->k;
-            if (i < row.count) lac_store_f64(values, w->dtype, i * job->strip + r, row.values[i]);
-            set_index(index + i * job->strip * s->bits / 8, job->strip, s->bits, r, (unsigned)(column - group * g->group_m));
+            int64_t group = i / s->slots, column = i < row->count ? (int64_t)row->columns[i] : g->k;
+            if (i < row->count) lac_store_f64(values, w->dtype, i * job->strip + r, row->values[i]);
+            set_index(index + i * job->strip * s->bits / 8, job->strip, s->bits, r, (unsigned)(column - group * s->inputs));
         }
     }
 }
@@ -107,22 +119,21 @@ lac_status lac_cpu_permute_prepare(const lac_problem *problem, void **out)
     uint64_t value_bytes = steps * (uint64_t)shape.value_step;
     uint64_t index_bytes = steps * (uint64_t)shape.index_step + sizeof(uint64_t); /* octets are read by words */
     const int threads = lac_parallel_threads_for(problem->options.threads, shape.strips, w->kept);
-    const uint64_t capacity = (uint64_t)lac_weight_row_capacity(w);
     permute_state *s = lac_allocate(sizeof *s);
-    uint32_t *scratch = lac_allocate((uint64_t)threads * (2 * capacity + (uint64_t)w->geometry.selected) * sizeof(uint32_t));
+    lac_row_room *rooms = lac_row_rooms_make(w, threads);
     if (s) {
         *s = shape;
         s->values = lac_allocate_zeroed(value_bytes);
         s->index = lac_allocate_zeroed(index_bytes);
     }
-    if (!s || !scratch || !s->values || !s->index) {
-        lac_release(scratch);
+    if (!s || !rooms || !s->values || !s->index) {
+        lac_release(rooms);
         lac_cpu_permute_release(s);
         return lac_fail_memory("re-tiled weight", value_bytes + index_bytes);
     }
-    writer job = {w, s, unit->permute_strip, scratch, capacity};
+    writer job = {w, s, unit->permute_strip, rooms};
     lac_parallel_for_each(shape.strips, threads, write_strip, &job);
-    lac_release(scratch);
+    lac_release(rooms);
     *out = s;
     return LAC_STATUS_OK;
 }
@@ -145,7 +156,7 @@ static int64_t padded_tokens(int64_t m) { return m % 4 == 3 ? m + 1 : m; }
 static int64_t x_stride(const lac_problem *problem)
 {
     const lac_geometry *g = &problem->weight->geometry;
-    return (g->groups * g->group_m + REACH + 15) / 16 * 16;
+    return (g->groups * group_inputs(g) + REACH + 15) / 16 * 16;
 }
 
 size_t lac_cpu_permute_workspace(const lac_problem *problem)
@@ -174,8 +185,8 @@ static void multiply_strip(const lac_problem *problem, const permute_state *s, c
     int64_t first = 0;
     do { /* also when there are no groups: the sums are zeros then */
         lac_cpu_permute_call part = {.bits = s->bits,
-                                     .slots = g->slot_n,
-                                     .inputs = g->group_m,
+                                     .slots = (int)s->slots,
+                                     .inputs = (int)s->inputs,
                                      .dtype = problem->weight->dtype,
                                      .fresh = first == 0,
                                      .groups = lac_smaller(chunk, s->groups - first),
@@ -184,7 +195,7 @@ static void multiply_strip(const lac_problem *problem, const permute_state *s, c
                                      .x_stride = x_stride(problem)};
         for (int64_t token = 0; token < problem->m; token += part.tokens) {
             part.tokens = pass_tokens(problem->m - token);
-            part.x = (const float *)call->workspace + token * part.x_stride + first * g->group_m;
+            part.x = (const float *)call->workspace + token * part.x_stride + first * s->inputs;
             part.sums = sums + token * strip;
             unit->permute(&part);
         }
@@ -231,7 +242,8 @@ lac_cost lac_cpu_permute_cost(const lac_problem *problem)
     const lac_plan_options *o = &problem->options;
     const permute_state shape = shape_of(problem);
     const double m = (double)problem->m, tokens = (double)padded_tokens(problem->m), strips = (double)shape.strips;
-    const double steps = strips * (double)shape.groups, vectors = steps * g->slot_n * unit->permute_strip / unit->lanes;
+    const double steps = strips * (double)shape.groups,
+                 vectors = steps * (double)shape.slots * unit->permute_strip / unit->lanes;
     const double passes = (double)lac_ceil_divide(problem->m, 4), x_bytes = tokens * (double)x_stride(problem) * sizeof(float);
     const int registers = shape.bits > 3 ? (1 << shape.bits) / unit->lanes : 1;
     const double pick = PICK[unit->lanes == 1 || registers <= 1 ? 0 : registers == 2 ? 1 : 2];
