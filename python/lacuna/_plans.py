@@ -66,6 +66,13 @@ class WeightPlans:
             self.plans.move_to_end(key)
         return plan
 
+    def find_again(self, key):
+        """find() for those who do not hold the lock."""
+        try:
+            return self.find(key)
+        except KeyError:  # another thread's plan took its place between the two steps
+            return None
+
 
 _caches = weakref.WeakKeyDictionary()  # Weight -> WeightPlans
 _caches_lock = threading.Lock()

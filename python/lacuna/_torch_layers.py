@@ -105,7 +105,8 @@ class _Compressed(nn.Module):
 
     def _take(self, weight):
         self.packed = weight  # the lacuna.Weight, [n, k]
-        self._number, self._dtype = op.number_of(weight), op.TORCH_DTYPE[weight.dtype]
+        self._known, self._dtype = op.known_of(weight), op.TORCH_DTYPE[weight.dtype]
+        self._number = self._known.number
         self._n, self._k = weight.shape
 
     @property
@@ -122,7 +123,12 @@ class _Compressed(nn.Module):
 
     def _product(self, x):
         """[..., k] -> [..., n]"""
-        return op.linear_by(self._number, self._n, self._k, self._dtype, x, self.bias, self.activation)
+        bias = self.bias
+        if not torch.compiler.is_compiling():
+            y = op.run_again(self._known, x, bias, self.activation)
+            if y is not None:
+                return y
+        return op.linear_by(self._number, self._n, self._k, self._dtype, x, bias, self.activation)
 
     # ---- to(), half(), cuda()
 
@@ -142,7 +148,7 @@ class _Compressed(nn.Module):
 
     def __getstate__(self):
         state = self.__dict__.copy()
-        del state["_number"]
+        del state["_number"], state["_known"]
         return state
 
     def __setstate__(self, state):

@@ -46,6 +46,7 @@ class Known:
         self.lock = threading.Lock()
         self.converted = {}  # dtype's name -> Weight
         self.dense = {}  # (dtype, device) -> W [n, k]
+        self.ways = {}  # what operands are like -> how run() went about them: see run_again()
 
 
 _known = weakref.WeakKeyDictionary()  # Weight -> Known
@@ -60,6 +61,7 @@ def _after_fork():
     _lock = threading.Lock()
     for known in _known.values():
         known.lock = threading.Lock()
+        known.ways.clear()  # they lead to the parent's plans
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -76,15 +78,15 @@ def _fingerprint(weight):
     return int.from_bytes(digest.digest(), "big") >> 1
 
 
-def number_of(weight):
-    """The number by which the operator knows a weight, for as long as that lives."""
+def known_of(weight):
+    """What is kept of a weight; its number is the one by which the operator knows it, for as long as it lives."""
     _plans.plans_of(weight)  # says what is wrong with a weight that is none
     with _lock:
         known = _known.get(weight)
         if known is None:
             known = _known[weight] = Known((_fingerprint(weight) << 24) + next(_numbers))
             _weights[known.number] = weight
-        return known.number
+        return known
 
 
 def weight_by(number):
@@ -189,8 +191,8 @@ def plan_of(weight, x, bias, activation):
     return _plans.plan_for(_in_dtype(weight, LACUNA_DTYPE[x.dtype]), x2.shape[0], _device_name(x.device), options, make=False)
 
 
-def run(weight, x, bias, activation):
-    """x [..., k] -> y [..., n], outside of what PyTorch could record."""
+def run(weight, x, bias, activation, remember=False):
+    """x [..., k] -> y [..., n], outside of what PyTorch could record. What it found out may be remembered for run_again()."""
     n, k = weight.shape
     dtype = LACUNA_DTYPE.get(x.dtype)
     if dtype is None:
@@ -209,7 +211,7 @@ def run(weight, x, bias, activation):
             raise errors.InvalidArgument(f"bias is on '{bias.device}', x on '{x.device}'")
         if bias.dtype not in LACUNA_DTYPE:
             raise errors.InvalidArgument(f"bias is of dtype {bias.dtype}; it must be torch.float32, torch.float16 or torch.bfloat16")
-        bias = bias if bias.is_contiguous() else bias.contiguous()
+        bias = bias.resolve_neg().contiguous()
     shape = x.shape[:-1]
     x2, layout, ld = _lines(x if x.dim() == 2 else x.reshape(shape.numel(), k))  # [m, k]
     m = x2.shape[0]
@@ -217,7 +219,8 @@ def run(weight, x, bias, activation):
         return x.new_empty((*shape, n))
 
     on_gpu = device != "cpu"
-    plan = _plan(weight, dtype, m, device, _options(x.dtype, None if bias is None else bias.dtype, activation, layout))
+    options = _options(x.dtype, None if bias is None else bias.dtype, activation, layout)
+    plan = _plan(weight, dtype, m, device, options)
     if plan.m != m:  # rounded up: rows of zeros behind x, and rows of y that nobody sees
         x2 = torch.nn.functional.pad(x2, (0, 0, 0, plan.m - m))
         ld = 0
@@ -234,7 +237,50 @@ def run(weight, x, bias, activation):
     plan.execute_pointers(x2.data_ptr(), ld, y.data_ptr(), 0, 0 if bias is None else bias.data_ptr(), 0, 0, stream, workspace, bytes_of)
     if plan.m != m:
         y = y[:m]
+    elif remember and not on_gpu and dtype == weight.dtype and x2.data_ptr() == x.data_ptr():  # x2 is no copy
+        _remember(weight, x, bias, activation, (m, (device, options)), ld, (*shape, n))
     return y if x.dim() == 2 else y.view(*shape, n)
+
+
+# ---- running it again: of a small product run() would take the larger part
+
+MOST_WAYS = 64  # of a weight; where sizes go on changing, none is met again
+
+
+def _kind_of(x, bias, activation):
+    """All that decides how run() goes about CPU tensors, but for their places in memory."""
+    of_bias = None if bias is None else (bias.dtype, bias.shape, bias.stride(), bias.device)
+    return x.dtype, x.shape, x.stride(), activation, of_bias
+
+
+def _remember(weight, x, bias, activation, key, ld, shape):
+    """key is the plan's, ld the distance of x's lines, shape the result's."""
+    known = _known[weight]
+    if len(known.ways) >= MOST_WAYS:
+        known.ways.clear()
+    known.ways[_kind_of(x, bias, activation)] = _plans.plans_of(weight), key, ld, shape
+
+
+def run_again(known, x, bias, activation):
+    """What linear_by() would return for operands like some that run() had before; None where there are none, or more is to be thought of."""
+    if type(x) is not torch.Tensor or not x.is_cpu or x.layout is not torch.strided or x.is_nested or x.is_neg():
+        return None
+    if bias is not None and (bias.is_neg() or type(bias) not in (torch.Tensor, torch.nn.Parameter)):
+        return None
+    if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
+        return None
+    if torch.is_autocast_enabled("cpu") or forward_ad._current_level >= 0 or _is_watched():
+        return None
+    way = known.ways.get(_kind_of(x, bias, activation))
+    if way is None:
+        return None
+    plans, key, ld, shape = way
+    plan = plans.find_again(key)
+    if plan is None:
+        return None
+    y = x.new_empty(shape)
+    plan.execute_pointers(x.data_ptr(), ld, y.data_ptr(), 0, 0 if bias is None else bias.data_ptr(), 0, 0, 0, 0, 0)
+    return y
 
 
 _plans.on_memory.append(lambda: torch.cuda.empty_cache() if torch.cuda.is_initialized() else None)
@@ -336,7 +382,7 @@ def linear_by(number, n, k, dtype, x, bias, activation):
         return ACTIVATIONS[activation](torch.ops.lacuna.linear(x, bias, number, n, "none"))
     if torch.compiler.is_compiling() or type(x) is not torch.Tensor or kind == "meta" or _is_watched():
         return torch.ops.lacuna.linear(x, bias, number, n, activation)
-    return run(weight_by(number), x, bias, activation)
+    return run(weight_by(number), x, bias, activation, remember=True)
 
 
 def rows_of_nested(x):
@@ -355,7 +401,7 @@ def _linear_of_nested(number, n, k, dtype, x, bias, activation):
 def linear(x, weight, bias=None, activation="none"):
     """activation(x W^T + bias), [..., n], for tensors x [..., k] and bias [n] and a lacuna.Weight [n, k]; differentiable by x and bias."""
     check_activation(activation)
-    number = number_of(weight)
+    number = known_of(weight).number
     n, k = weight.shape
     if bias is not None and tuple(bias.shape) != (n,):
         raise errors.InvalidArgument(f"bias has the shape {tuple(bias.shape)}; it must be ({n},)")
