@@ -97,8 +97,9 @@ bool lac_blas_multiply(const lac_product *p)
     if (p->rows * p->cols * p->depth < LEAST_WORK) return false;
     pthread_once(&once, find);
     if (!sgemm) return false;
-    /* Not only because so many were asked for: in a child of fork(), which asks for one, a second would be waited for for ever. */
-    const int before = lac_parallel_set_unsaid((int)p->threads);
+    /* A child of fork() would wait for a second thread for ever. Elsewhere it takes as many as it likes, whatever is asked for: with another
+     * number it may round otherwise, and masks are to be the same with any. */
+    const int before = lac_parallel_set_unsaid((int)lac_parallel_unsaid());
     sgemm(ROW_MAJOR, p->turn_a ? TURNED : AS_IT_IS, p->turn_b ? TURNED : AS_IT_IS, (int)p->rows, (int)p->cols, (int)p->depth,
           p->alpha, p->a, (int)p->lda, p->b, (int)p->ldb, 1.0f, p->c, (int)p->ldc);
     (void)lac_parallel_set_unsaid(before);
