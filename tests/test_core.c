@@ -137,6 +137,9 @@ static void elements_load_and_store(void **state)
         float down[5];
         lac_load_run_f32(m.view.data, dtypes[d], 2, m.view.ld, 5, down);
         for (int64_t row = 0; row < 5; row++) assert_true(down[row] == (float)test_matrix_get(&m, row, 2));
+        lac_store_run_f32(m.view.data, dtypes[d], 3, m.view.ld, 5, down);
+        for (int64_t row = 0; row < 5; row++)
+            assert_true(test_matrix_get(&m, row, 3) == down[row]); /* 16 bits came from there */
         for (int64_t col = 0; col < 7; col++) {
             double value = test_random_gaussian(&random) * 1e3;
             lac_store_f64(m.view.data, dtypes[d], col, value);

@@ -221,3 +221,21 @@ void lac_load_run_f32(const void *data, lac_dtype dtype, int64_t start, int64_t 
         break;
     }
 }
+
+void lac_store_run_f32(void *data, lac_dtype dtype, int64_t start, int64_t stride, int64_t count, const float *from)
+{
+    switch (dtype) {
+    case LAC_DTYPE_F32:
+        for (int64_t i = 0; i < count; ++i) ((float *)data)[start + i * stride] = from[i];
+        break;
+    case LAC_DTYPE_F16:
+        for (int64_t i = 0; i < count; ++i) ((uint16_t *)data)[start + i * stride] = lac_f32_to_f16(from[i]);
+        break;
+    case LAC_DTYPE_BF16:
+        for (int64_t i = 0; i < count; ++i) ((uint16_t *)data)[start + i * stride] = lac_f32_to_bf16(from[i]);
+        break;
+    default:
+        for (int64_t i = 0; i < count; ++i) lac_store_f64(data, dtype, start + i * stride, from[i]);
+        break;
+    }
+}

@@ -48,5 +48,7 @@ void lac_store_f64(void *data, lac_dtype dtype, int64_t i, double value);
 
 /* `count` elements from one dtype to another; elements `stride` apart on the source side, adjacent on the other. */
 void lac_load_run_f32(const void *data, lac_dtype dtype, int64_t start, int64_t stride, int64_t count, float *out);
+/* The other way: adjacent ones, to places `stride` apart. */
+void lac_store_run_f32(void *data, lac_dtype dtype, int64_t start, int64_t stride, int64_t count, const float *from);
 
 #endif

@@ -38,7 +38,7 @@ typedef struct panel_of_w {
     int rows, vectors; /* rows <= vectors * lanes; the rest is padding       */
     int64_t slots;
     const uint32_t *columns; /* [slots], those of its row group              */
-    const char *values;      /* [slots][vectors * lanes]                     */
+    char *values;            /* [slots][vectors * lanes]                     */
 } panel_of_w;
 
 typedef struct broadcast_state {
@@ -179,19 +179,28 @@ static int64_t expand_columns(const lac_weight *w, int64_t group, uint32_t *unit
     return count;
 }
 
-/* Copies rows [first, first + rows) of the group's columns into one panel, padding each vector with zeros. */
-static void retile(const lac_weight *w, int64_t group, int64_t first, panel_of_w *panel, char *values, int lanes)
+typedef struct retiling {
+    const lac_weight *weight;
+    const broadcast_state *state;
+} retiling;
+
+/* Copies a panel's rows of its group's columns to where its values are to be, padding each vector with zeros. */
+static void retile(void *opaque, int thread, int64_t number)
 {
+    const retiling *job = opaque;
+    const lac_weight *w = job->weight;
+    const panel_of_w *panel = &job->state->panels[number];
+    (void)thread;
     size_t size = lac_dtype_size(w->dtype);
+    int64_t group = panel->first_row / w->geometry.unit_n, first = panel->first_row - group * w->geometry.unit_n;
     int64_t group_rows = lac_geometry_rows(&w->geometry, group);
     const char *from = (const char *)w->part[LAC_PART_VALUES].data + (size_t)lac_weight_first_value(w, group) * size;
-    size_t width = (size_t)panel->vectors * (size_t)lanes * size;
+    size_t width = (size_t)panel->vectors * (size_t)job->state->unit->lanes * size;
     size_t used = (size_t)panel->rows * size;
     for (int64_t s = 0; s < panel->slots; ++s) {
-        memcpy(values + (size_t)s * width, from + (size_t)(s * group_rows + first) * size, used);
-        memset(values + (size_t)s * width + used, 0, width - used);
+        memcpy(panel->values + (size_t)s * width, from + (size_t)(s * group_rows + first) * size, used);
+        memset(panel->values + (size_t)s * width + used, 0, width - used);
     }
-    panel->values = values;
 }
 
 /* What the state takes, counted before anything is allocated. */
@@ -231,7 +240,7 @@ static void cut_group(broadcast_state *state, const lac_weight *w, int64_t group
         panel->vectors = (panel->rows + unit->lanes - 1) / unit->lanes;
         panel->slots = slots;
         panel->columns = *columns;
-        retile(w, group, first, panel, *values, unit->lanes);
+        panel->values = *values;
         *values += rounded_up((uint64_t)slots * (uint64_t)(panel->vectors * unit->lanes) * lac_dtype_size(w->dtype));
     }
     *columns += slots;
@@ -261,6 +270,9 @@ lac_status lac_cpu_broadcast_prepare(const lac_problem *problem, void **out)
     char *values = storage + panel_bytes + column_bytes;
     for (int64_t group = 0; group < w->geometry.row_groups; ++group) cut_group(state, w, group, units, &columns, &values);
     lac_release(units);
+    retiling job = {w, state};
+    lac_parallel_for_each(state->count, lac_parallel_threads_for(problem->options.threads, state->count, w->kept), retile,
+                          &job);
     *out = state;
     return LAC_STATUS_OK;
 }

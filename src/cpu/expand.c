@@ -17,7 +17,7 @@
 #include "cpu/finish.h"
 #include "cpu/kernels.h"
 #include "cpu/panel.h"
-#include "format/weight.h"
+#include "format/row.h"
 
 /* Rows in a work item. */
 enum { ITEM_ROWS = 32 };
@@ -28,7 +28,7 @@ typedef struct expand_state {
     int64_t words;   /* 64-bit words in a row of the mask             */
     uint64_t *masks; /* [n][words]                                    */
     int64_t *first;  /* [n] the number of the row's first value       */
-    char *values;    /* [kept]                                        */
+    char *values;    /* [kept]; behind a row that ends with a partial unit some that nobody reads */
 } expand_state;
 
 bool lac_cpu_expand_applies(const lac_problem *problem)
@@ -39,18 +39,26 @@ bool lac_cpu_expand_applies(const lac_problem *problem)
 
 /* ---- preparing */
 
-static void write_rows(const lac_weight *w, lac_weight_row *row, uint32_t *units, expand_state *s)
+typedef struct writer {
+    const lac_weight *weight;
+    expand_state *state;
+    lac_row_room *rooms; /* [thread] */
+} writer;
+
+/* A row's run begins where its values would if the weight had them row by row. */
+static void write_row(void *opaque, int thread, int64_t r)
 {
-    int64_t at = 0;
-    for (int64_t r = 0; r < w->geometry.n; ++r) {
-        lac_weight_decode_row(w, r, NULL, units, row);
-        s->first[r] = at;
-        uint64_t *mask = s->masks + r * s->words;
-        for (int64_t i = 0; i < row->count; ++i) {
-            mask[row->columns[i] >> 6] |= UINT64_C(1) << (row->columns[i] & 63);
-            lac_store_f64(s->values, w->dtype, at++, row->values[i]);
-        }
-    }
+    const writer *job = opaque;
+    const lac_weight *w = job->weight;
+    const lac_geometry *g = &w->geometry;
+    const int64_t group = r / g->unit_n;
+    lac_weight_row *row = &job->rooms[thread].row;
+    lac_weight_decode_row(w, r, NULL, job->rooms[thread].units, row);
+    int64_t at = lac_weight_first_value(w, group) + (r - group * g->unit_n) * lac_weight_slots(w, group) * g->unit_k;
+    job->state->first[r] = at;
+    uint64_t *mask = job->state->masks + r * job->state->words;
+    for (int64_t i = 0; i < row->count; ++i) mask[row->columns[i] >> 6] |= UINT64_C(1) << (row->columns[i] & 63);
+    lac_store_run_f32(job->state->values, w->dtype, at, 1, row->count, row->values);
 }
 
 lac_status lac_cpu_expand_prepare(const lac_problem *problem, void **out)
@@ -59,24 +67,23 @@ lac_status lac_cpu_expand_prepare(const lac_problem *problem, void **out)
     int64_t n = w->geometry.n, words = (w->geometry.k + 63) / 64;
     uint64_t mask_bytes = (uint64_t)(n * words) * sizeof(uint64_t);
     uint64_t value_bytes = ((uint64_t)w->kept + MOST_LANES) * lac_dtype_size(w->dtype);
-    uint64_t capacity = (uint64_t)lac_weight_row_capacity(w);
-    uint64_t scratch_bytes = (2 * capacity + (uint64_t)w->geometry.selected) * sizeof(uint32_t);
+    const int threads = lac_parallel_threads_for(problem->options.threads, n, w->kept);
+    lac_row_room *rooms = lac_row_rooms_make(w, threads);
     expand_state *s = lac_allocate_zeroed(sizeof *s);
-    uint32_t *scratch = lac_allocate(scratch_bytes);
     if (s) {
         s->words = words;
         s->masks = lac_allocate_zeroed(mask_bytes);
         s->first = lac_allocate((uint64_t)n * sizeof *s->first);
         s->values = lac_allocate_zeroed(value_bytes);
     }
-    if (!s || !scratch || !s->masks || !s->first || !s->values) {
-        lac_release(scratch);
+    if (!s || !rooms || !s->masks || !s->first || !s->values) {
+        lac_release(rooms);
         lac_cpu_expand_release(s);
         return lac_fail_memory("re-tiled weight", mask_bytes + value_bytes);
     }
-    lac_weight_row row = {(float *)(void *)scratch, scratch + capacity, 0};
-    write_rows(w, &row, scratch + 2 * capacity, s);
-    lac_release(scratch);
+    writer job = {w, s, rooms};
+    lac_parallel_for_each(n, threads, write_row, &job);
+    lac_release(rooms);
     *out = s;
     return LAC_STATUS_OK;
 }

@@ -24,7 +24,7 @@
 #include "cpu/finish.h"
 #include "cpu/kernels.h"
 #include "cpu/panel.h"
-#include "format/weight.h"
+#include "format/row.h"
 #include "model/cpu.h"
 
 /* Inputs that the registers of a group may reach beyond its first. */
@@ -78,12 +78,14 @@ typedef struct writer {
     lac_row_room *rooms; /* [thread] */
 } writer;
 
-/* The index of row `row` of a strip in the octets of its slot: its low four bits together, each further one in a plane. */
+/* The index of row `row` of a strip in the octets of its slot, which hold zeros: its low four bits together, each further one in a plane. */
 static void set_index(uint8_t *octets, int strip, int bits, int row, unsigned number)
 {
     const int low = bits < 4 ? bits : 4, at = row % 8 * low;
-    uint8_t *octet = octets + row / 8 * low;
-    for (int i = 0; i < low; ++i) octet[(at + i) / 8] |= (uint8_t)((number >> i & 1u) << (at + i) % 8);
+    uint8_t *octet = octets + row / 8 * low + at / 8;
+    const unsigned word = (number & ((1u << low) - 1)) << at % 8;
+    octet[0] |= (uint8_t)word;
+    if (word >> 8) octet[1] |= (uint8_t)(word >> 8);
     for (int i = low; i < bits; ++i) octets[i * strip / 8 + row / 8] |= (uint8_t)((number >> i & 1u) << row % 8);
 }
 
@@ -93,20 +95,22 @@ static void write_strip(void *opaque, int thread, int64_t number)
     const lac_weight *w = job->weight;
     const lac_geometry *g = &w->geometry;
     const permute_state *s = job->state;
-    const int64_t slots = s->groups * s->slots; /* of a row, those lacking in a ragged last group included */
+    const int64_t first = number * job->strip, index_step = job->strip * s->bits / 8; /* bytes of a slot */
+    const int rows = (int)lac_smaller(job->strip, g->n - first);
     lac_row_room *room = &job->rooms[thread];
     lac_weight_row *row = &room->row;
     char *values = s->values + number * s->groups * s->value_step;
-    uint8_t *index = s->index + number * s->groups * s->index_step;
-    for (int r = 0; r < job->strip && number * job->strip + r < g->n; ++r) {
-        const int64_t stored = number * job->strip + r;
-        const bool begins = r == 0 || stored % g->unit_n == 0; /* a row group: its rows share what they read */
-        lac_weight_decode_row(w, stored, begins ? NULL : row, room->units, row);
-        for (int64_t i = 0; i < slots; ++i) {
-            int64_t group = i / s->slots, column = i < row->count ? (int64_t)row->columns[i] : g->k;
-            if (i < row->count) lac_store_f64(values, w->dtype, i * job->strip + r, row->values[i]);
-            set_index(index + i * job->strip * s->bits / 8, job->strip, s->bits, r, (unsigned)(column - group * s->inputs));
-        }
+    for (int r = 0; r < rows; ++r) {
+        const bool begins = r == 0 || (first + r) % g->unit_n == 0; /* a row group: its rows share what they read */
+        lac_weight_decode_row(w, first + r, begins ? NULL : row, room->units, row);
+        lac_store_run_f32(values, w->dtype, r, job->strip, row->count, row->values);
+        uint8_t *index = s->index + number * s->groups * s->index_step;
+        int64_t i = 0, begin = 0; /* of the group */
+        for (int64_t group = 0; group < s->groups; ++group, begin += s->inputs)
+            for (int64_t slot = 0; slot < s->slots; ++slot, ++i, index += index_step) {
+                const int64_t column = i < row->count ? (int64_t)row->columns[i] : g->k;
+                set_index(index, job->strip, s->bits, r, (unsigned)(column - begin));
+            }
     }
 }
 

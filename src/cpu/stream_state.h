@@ -21,9 +21,8 @@ typedef struct lac_cpu_stream_state {
     int64_t block_columns, blocks;
     lac_cpu_stream_count *counts; /* [blocks][strips]                                     */
     lac_cpu_stream_place *first;  /* [blocks][items]                                      */
-    uint16_t *columns;            /* of all slots                                         */
     float *values;                /* [slots of all][rows]                                 */
-    void *storage;
+    uint16_t *columns;            /* of all slots, behind the values                      */
 } lac_cpu_stream_state;
 
 /* Rows of W in a work item. */
