@@ -70,7 +70,7 @@ static bool joins(const lac_weight *w, lac_gather_kind kind)
 }
 
 /* Whether the rows of X of every stage are neighbours, the first a multiple of how many they are. Boxes lie in shared memory with a
- * swizzle of 128 bytes (launch.c): token-major ones of 32 inputs would want one of 64 (kernels/wgmma_tile.cuh). */
+ * swizzle of 128 bytes, token-major ones of 32 inputs with one of 64 (launch.c, kernels/wgmma_tile.cuh). */
 static bool in_boxes(const lac_problem *problem, int rows)
 {
     const lac_weight *w = problem->weight;
