@@ -119,6 +119,7 @@ void cli_bench_write_row(bench_work *work, const bench_row *row)
     errno = 0;
     begin_csv(work);
     bench_csv_write_row(work->csv, row, work->settings->extended);
+    if (work->csv == stdout) cli_output_flush(); /* finds it all out, and main.c says so */
     if (!fflush(work->csv) && !ferror(work->csv)) return;
     work->failed = 1;
     if (!work->csv_error) work->csv_error = errno ? errno : EIO; /* said when the file is closed */

@@ -47,7 +47,7 @@ static void print_row(bench_work *work, const bench_row *row)
     printf("%-17s %-12s %-4s %-28s %11.1f %6.1f%% %11s %s%8s%s %9.1f %7.0f%%\n", shape, row->pattern, row->dtype, row->kernel,
            row->time_us, 100 * row->spread, dense, cli_colour(colour), speedup, cli_colour("plain"), 1e3 * row->tflops_real,
            100 * row->share_of_ceiling);
-    fflush(stdout);
+    cli_output_flush();
 }
 
 static void on_row(void *user, const bench_row *row)

@@ -125,6 +125,11 @@ const char *cli_exit_meaning(int status);
 /* Bytes of the control character (of ASCII, or U+0080 to U+009F in UTF-8) that `text` begins with; 0: of none. */
 size_t cli_control_bytes(const char *text);
 
+/* Sends on what was printed, where it is wanted before the end. A stream that fails forgets why: the first reason is kept. */
+void cli_output_flush(void);
+/* Why standard output has not got all that was printed, or NULL: it has. */
+const char *cli_output_trouble(void);
+
 /* The subcommand that error messages name. */
 void cli_set_command_name(const char *name);
 /* "lacuna prune: FILE: tensor 'x': message"; file and tensor may be NULL. Control characters are made harmless. */

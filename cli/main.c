@@ -3,7 +3,6 @@
  * The list of subcommands stands here and nowhere else. */
 #include "cli.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +24,9 @@ static void occupy_streams(void)
 /* What was printed may still sit in a buffer; a full disk must not pass for success. */
 static int finish_output(int status)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout)) return status;
-    cli_error(NULL, NULL, "standard output: %s", errno ? strerror(errno) : "cannot write");
+    const char *trouble = cli_output_trouble();
+    if (!trouble) return status;
+    cli_error(NULL, NULL, "standard output: %s", trouble);
     return CLI_EXIT_FAILURE;
 }
 

@@ -3,6 +3,7 @@
  * Errors and progress go to standard error, answers to standard output. */
 #include "cli.h"
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -183,10 +184,30 @@ json_t *cli_json_text(const char *text)
 
 json_t *cli_json_number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
+static int output_error = 0; /* of the first time that standard output was not to be written to */
+
+static void note_output_error(void)
+{
+    if (!output_error) output_error = errno;
+}
+
+void cli_output_flush(void)
+{
+    if (fflush(stdout)) note_output_error();
+}
+
+const char *cli_output_trouble(void)
+{
+    cli_output_flush();
+    if (output_error) return strerror(output_error);
+    return ferror(stdout) ? "cannot write" : NULL; /* a full buffer went out, and nothing is left that could fail again */
+}
+
 int cli_json_print(json_t *document, int status)
 {
     int failed = !document || json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) != 0;
     int made = document && !(failed && !ferror(stdout)); /* main says what is wrong with the stream */
+    if (made && failed) note_output_error();
     json_decref(document);
     if (!made) cli_error(NULL, NULL, "cannot make the JSON document");
     if (failed) return CLI_EXIT_FAILURE;

@@ -125,9 +125,16 @@ class Usage(Case):
     def test_a_full_disk_is_no_success(self):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full here")
-        for arguments, name in [(["--help"], "lacuna"), (["devices", "--kernels", "--json"], "lacuna devices")]:  # the second fills a buffer
+        bench = ["bench", "4,32,32", "8,32,32", "-p2:4", "-t1", "--baseline", "none", "--warm", "--min-time", "0.001"]
+        for arguments, name in [
+            (["--help"], "lacuna"),
+            (["devices", "--kernels", "--json"], "lacuna devices"),  # fills a buffer
+            (bench, "lacuna bench"),  # each row is sent at once, so that nothing is left to be sent in the end
+            ([*bench, "--csv", "out.csv"], "lacuna bench"),
+            ([*bench, "--csv", "-"], "lacuna bench"),
+        ]:
             with open("/dev/full", "w") as full:
-                result = subprocess.run([LACUNA, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
+                result = subprocess.run([LACUNA, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, cwd=self.folder)
             self.assertEqual((result.returncode, result.stderr), (3, name + ": standard output: No space left on device\n"))
 
 
