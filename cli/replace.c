@@ -46,11 +46,23 @@ static int create(cli_replacement *r, const char *path)
     return descriptor;
 }
 
+/* Not open_memstream: without memory that leaves text out, and its ferror says nothing of it. */
+static ssize_t add_text(void *opaque, const char *more, size_t bytes)
+{
+    cli_replacement *r = opaque;
+    char *text = realloc(r->text, r->bytes + bytes);
+    if (!text) return 0; /* an error, to the stream */
+    memcpy(text + r->bytes, more, bytes);
+    r->text = text;
+    r->bytes += bytes;
+    return (ssize_t)bytes;
+}
+
 int cli_replace_open(cli_replacement *r, const char *path)
 {
     *r = (cli_replacement){0};
     r->descriptor = create(r, path);
-    if (r->descriptor >= 0 && (r->to = open_memstream(&r->text, &r->bytes))) return 0;
+    if (r->descriptor >= 0 && (r->to = fopencookie(r, "w", (cookie_io_functions_t){.write = add_text}))) return 0;
     int error = errno;
     if (r->descriptor >= 0) {
         close(r->descriptor);

@@ -17,7 +17,8 @@ typedef struct cli_replacement {
     size_t bytes;
 } cli_replacement;
 
-/* 0, or -1 with the reason in errno. Close it however writing went: `keep` puts it in place, unless writing failed. */
+/* 0, or -1 with the reason in errno. Close it however writing went: `keep` puts it in place, unless writing failed. It stays where it
+ * is in between: `to` writes into it. */
 int cli_replace_open(cli_replacement *replacement, const char *path);
 int cli_replace_close(cli_replacement *replacement, int keep);
 
