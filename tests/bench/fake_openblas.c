@@ -1,8 +1,13 @@
 /* fake_openblas.c - stands in for OpenBLAS in the tests of `lacuna bench` and of what a child of fork() may do: the same functions by plain
- * loops, so that the tests need no package. Products take OpenMP's own number of threads. FAKE_OPENBLAS_WRONG in the environment makes its results wrong; FAKE_OPENBLAS_ENDS ends the process after
+ * loops, so that the tests need no package. Products take OpenMP's own number of threads, and round otherwise with another one, as the real ones
+ * may. FAKE_OPENBLAS_WRONG in the environment makes its results wrong; FAKE_OPENBLAS_ENDS ends the process after
  * so many products. */
 #include <stdlib.h>
 #include <unistd.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #define EXPORT __attribute__((visibility("default")))
 enum { TRANSPOSE = 112 };
@@ -38,15 +43,18 @@ char *openblas_get_corename(void)
 void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb,
                  float beta, float *c, int ldc)
 {
+    int parts = 1; /* of each sum, a term of each in turn */
     (void)order;
 #ifdef _OPENMP
+    parts = omp_get_max_threads();
 #pragma omp parallel for
 #endif
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
             float sum = 0;
-            for (int l = 0; l < k; l++)
-                sum += a[ta == TRANSPOSE ? l * lda + i : i * lda + l] * b[tb == TRANSPOSE ? j * ldb + l : l * ldb + j];
+            for (int part = 0; part < parts; part++)
+                for (int l = part; l < k; l += parts)
+                    sum += a[ta == TRANSPOSE ? l * lda + i : i * lda + l] * b[tb == TRANSPOSE ? j * ldb + l : l * ldb + j];
             c[i * ldc + j] = alpha * sum + (beta != 0 ? beta * c[i * ldc + j] : 0);
         }
     static int calls;
