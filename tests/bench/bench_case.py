@@ -8,7 +8,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
-from support import LACUNA, MEASURED, Case, disk_of  # noqa: E402, F401
+from support import FILES_HAVE_A_LIMIT, LACUNA, MEASURED, Case, disk_of  # noqa: E402, F401
 
 COLUMNS = (
     "device,kernel,dtype,precision,pattern,density,layout,threads,m,n,k,time_us,spread,dense_name,dense_us,speedup,"

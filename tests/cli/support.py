@@ -114,6 +114,9 @@ def prune_2_4(values, cols):
     return out
 
 
+FILES_HAVE_A_LIMIT = "TSAN_OPTIONS" not in os.environ  # the thread sanitizer needs larger ones for itself where threads are begun
+
+
 def disk_of(most_bytes):
     """For Popen's preexec_fn: no file grows beyond so many bytes, as if the disk were full. None: it is not."""
 
