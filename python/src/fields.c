@@ -241,7 +241,8 @@ int lacpy_fields_parse(const lacpy_field *fields, void *object, const char *func
     Py_ssize_t position = 0;
     while (kwargs && PyDict_Next(kwargs, &position, &key, &value)) {
         const lacpy_field *field = fields;
-        while (field->name && PyUnicode_CompareWithASCIIString(key, field->name) != 0) field++;
+        const bool is_text = PyUnicode_Check(key); /* f(**{b"x": 1}) comes here as it is, and so does a dict of options */
+        while (field->name && !(is_text && PyUnicode_CompareWithASCIIString(key, field->name) == 0)) field++;
         int result = 0;
         if (field->name)
             result = lacpy_field_set(field, object, value);

@@ -9,6 +9,7 @@ import os
 import re
 import types
 
+import numpy as np
 from core_case import Case, main
 
 import lacuna
@@ -369,6 +370,26 @@ class Header(Case):
                 except TypeError as error:
                     self.assertNotIn("unexpected", str(error))
             self.refuses(TypeError, ["nonsense"], getattr(_core, name), *given, nonsense=None)
+
+    def test_keywords_that_are_no_text(self):
+        """Python lets f(**{b"x": 1}) through to what is written in C, and a dict of options may have any key."""
+        w = self.normal(4, 8)
+        weight = lacuna.compress(w, "2:4")
+        for key in [b"threads", np.ndarray, object(), 1, None, ("threads",)]:
+            for name, given in [
+                ("prune", (w, "2:4")),
+                ("prune_and_correct", (w, "2:4")),
+                ("compress", (w, "2:4")),
+                ("Plan", (weight, 1)),
+                ("Pattern", ("2:4",)),
+                ("prune_checkpoint", ("nowhere", "b")),
+                ("allocate", ("nowhere", ["2:4"], "density", 0.5)),
+                ("compile_kernels", ("sm_42", ["2:4"])),
+            ]:
+                with self.assertRaisesRegex(TypeError, f"{name}.. got an unexpected keyword argument {re.escape(repr(key))}"):
+                    getattr(_core, name)(*given, **{key: 1})
+            self.refuses(TypeError, [repr(key)], lacuna.allocate, "nowhere", ["2:4"], "density", 0.5, plan={key: 1})
+            self.refuses(TypeError, [repr(key)], lacuna.compile_kernels, "sm_42", ["2:4"], plan={key: 1})
 
     def test_the_package_shows_it_all(self):
         for name in dir(_core):
