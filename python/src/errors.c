@@ -33,9 +33,18 @@ static void keep(void *user, lac_log_level level, const char *text)
 static void lock_all(void) { pthread_mutex_lock(&kept.lock); }
 static void unlock_all(void) { pthread_mutex_unlock(&kept.lock); }
 
-int lacpy_log_deliver(void)
+/* A file's name in it may be no UTF-8, and what is too long was cut, perhaps within a letter. */
+static PyObject *say(const message *it)
 {
     static const int levels[] = {[LAC_LOG_LEVEL_WARNING] = 30, [LAC_LOG_LEVEL_INFO] = 20, [LAC_LOG_LEVEL_DEBUG] = 10};
+    PyObject *text = PyUnicode_DecodeUTF8(it->text, (Py_ssize_t)strlen(it->text), "backslashreplace");
+    PyObject *said = text ? PyObject_CallFunction(lacpy.log, "isO", levels[it->level], "%s", text) : NULL;
+    Py_XDECREF(text);
+    return said;
+}
+
+int lacpy_log_deliver(void)
+{
     int result = 0;
     for (bool more = true; more;) {
         message next = {0};
@@ -51,7 +60,7 @@ int lacpy_log_deliver(void)
         pthread_mutex_unlock(&kept.lock);
         PyObject *said = NULL;
         if (next.text && !result)
-            said = PyObject_CallFunction(lacpy.log, "iss", levels[next.level], "%s", next.text);
+            said = say(&next);
         else if (dropped && !result)
             said = PyObject_CallFunction(lacpy.log, "isi", 30, "%d more messages were dropped", dropped);
         else

@@ -170,6 +170,22 @@ class Log(Case):
         self.refuses(ValueError, ["level", "'loud'", "'warning'"], lacuna.set_log_level, "loud")
         self.refuses(TypeError, ["level", "3"], lacuna.set_log_level, 3)
 
+    def test_text_that_is_no_utf8(self):
+        """A file's name in a message: it comes to the handlers as far as it can be read, and the call goes on."""
+        text = """
+import logging, numpy as np, lacuna
+logging.basicConfig(format="%(message)s", stream=__import__("sys").stdout)
+x = np.random.default_rng(1).standard_normal((512, 256), dtype=np.float32)
+calibration = lacuna.Calibration(256)
+calibration.add(x)
+lacuna.prune_and_correct(x[:8], "2:4", method="obs", calibration=calibration)
+print(calibration.samples)
+"""
+        environment = {**os.environb, b"LAC_OPENBLAS": b"no \xff\xc3.so"}
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, env=environment, timeout=120)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertRegex(done.stdout, rb"LAC_OPENBLAS: no .xff.xc3.so does not open.*\n512\n")
+
     def test_a_handler_that_raises(self):
         """What it raises comes out of the call, and a failure of the call itself goes first. What was made is freed, as malloc counts."""
 
