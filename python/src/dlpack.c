@@ -121,5 +121,10 @@ int lacpy_dlpack_look(PyObject *object, const char *name, lacpy_access access, v
         PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s is read-only; it must be writable", name);
         return -1;
     }
+    if (access == LACPY_WRITE && (managed->flags & LACPY_DL_COPIED)) {
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT],
+                     "%s gives a copy of itself by DLPack, and would not see what is written there", name);
+        return -1;
+    }
     return read_tensor(&managed->tensor, name, out);
 }

@@ -11,7 +11,7 @@
 enum { LACPY_DL_CPU = 1, LACPY_DL_CUDA = 2, LACPY_DL_CUDA_HOST = 3, LACPY_DL_CUDA_MANAGED = 13 };
 enum { LACPY_DL_FLOAT = 2, LACPY_DL_BFLOAT = 4 };
 enum { LACPY_DL_MAJOR = 1, LACPY_DL_MINOR = 0 };
-enum { LACPY_DL_READ_ONLY = 1 }; /* of flags */
+enum { LACPY_DL_READ_ONLY = 1, LACPY_DL_COPIED = 2 }; /* of flags */
 
 typedef struct lacpy_dl_tensor {
     void *data;

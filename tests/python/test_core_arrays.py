@@ -151,7 +151,10 @@ class Capsules(Case):
             self.within(y, self.want, self.bound)
         y = np.zeros((4, 16), np.float32)
         self.refuses(ValueError, ["out", "read-only"], self.plan, self.x, Lender(y, version=(1, 0), flags=1))
+        self.refuses(ValueError, ["out", "a copy"], self.plan, self.x, Lender(y, version=(1, 1), flags=2))
+        self.refuses(ValueError, ["w", "a copy"], lacuna.prune(y, "2:4").apply, Lender(y, version=(1, 1), flags=2))
         self.assertFalse(y.any())
+        self.within(self.plan(Lender(self.x, version=(1, 1), flags=2)), self.want, self.bound)
 
     def test_odd_ones(self):
         odd = [
