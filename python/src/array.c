@@ -180,7 +180,8 @@ static lines lines_of(const lacpy_array *a)
     if (a->dimensions == 1) return (lines){a->data, 1, a->shape[0] * size, 0};
     int outer = a->shape[1] <= 1 || a->stride[1] == 1 ? 0 : 1;
     if (outer == 0 && a->shape[1] == 1 && a->stride[0] == 1) outer = 1; /* a column without gaps */
-    return (lines){a->data, a->shape[outer], a->shape[1 - outer] * size, a->stride[outer] * size};
+    const int64_t apart = a->shape[outer] <= 1 ? 0 : a->stride[outer];  /* of one line it may be any number */
+    return (lines){a->data, a->shape[outer], a->shape[1 - outer] * size, apart * size};
 }
 
 /* Does a line of `b` reach into the bytes [at, at + bytes)? */
@@ -210,8 +211,12 @@ int lacpy_array_leading(const lacpy_array *array, const char *name, lac_layout l
     bool dense_lines = array->shape[inner] <= 1 || array->stride[inner] == 1;
     bool apart = array->shape[outer] <= 1 || array->stride[outer] >= array->shape[inner];
     if (dense_lines && apart) {
+        int64_t reach;
         *ld = array->shape[outer] <= 1 ? 0 : array->stride[outer];
-        return 0;
+        if (!__builtin_mul_overflow(*ld, array->shape[outer], &reach) && reach <= INT64_MAX / 8) return 0;
+        PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT], "%s has the strides (%lld, %lld), which reach past all memory",
+                     name, (long long)array->stride[0], (long long)array->stride[1]);
+        return -1;
     }
     PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT],
                  "%s has the strides (%lld, %lld), in elements; %s-major it must have %s", name, (long long)array->stride[0],

@@ -173,6 +173,8 @@ class Capsules(Case):
             (ValueError, "strides (-24, 1)", dict(strides=(-24, 1))),
             (ValueError, "strides (0, 1)", dict(strides=(0, 1))),
             (ValueError, "strides (24, 2)", dict(strides=(24, 2))),
+            (ValueError, "reach past all memory", dict(strides=(1 << 61, 1))),
+            (ValueError, "reach past all memory", dict(strides=((1 << 63) - 1, 1))),
             (BufferError, "version 2.0", dict(version=(2, 0))),
             (TypeError, "dltensor", dict(name=b"used_dltensor")),
             (TypeError, "dltensor", dict(name=b"something")),
@@ -183,6 +185,11 @@ class Capsules(Case):
             lender = Lender(self.x, **fields)
             self.refuses(kind, ["x", says], self.plan, lender)
             self.returned(lender)
+        one = lacuna.Plan(self.weight, 1)  # of one line the stride says nothing
+        self.within(one(Lender(self.x[:1], strides=((1 << 63) - 1, 1))), self.want[:1], self.bound[:1])
+        out = np.zeros((1, 16), np.float32)
+        one(self.x[:1], Lender(out, strides=((1 << 63) - 1, 1)))
+        self.within(out, self.want[:1], self.bound[:1])
         pinned = Lender(self.x, device_type=3)  # CUDA's pinned memory is the host's
         self.within(self.plan(pinned), self.want, self.bound)
 
