@@ -34,7 +34,7 @@ static void explain_refusal(PyObject *object, const char *name, lacpy_access acc
 }
 
 /* A subclass of numpy's arrays may be more than its elements: of one with a mask that would be lost without a word. */
-static int refuse_masked(PyObject *object, const char *name)
+int lacpy_refuse_masked(PyObject *object, const char *name)
 {
     if (Py_TYPE(object) == lacpy.ndarray || !PyObject_TypeCheck(object, lacpy.ndarray) || !lacpy_has(object, "mask")) return 0;
     PyErr_Format(PyExc_TypeError, "%s is a masked array, whose mask Lacuna does not know; pass its data, or filled()", name);
@@ -45,7 +45,7 @@ static int refuse_masked(PyObject *object, const char *name)
 static int look_at_buffer(PyObject *object, const char *name, lacpy_access access, lac_dtype dtype, lacpy_array *out)
 {
     int flags = PyBUF_STRIDES | PyBUF_FORMAT | (access == LACPY_WRITE ? PyBUF_WRITABLE : 0);
-    if (refuse_masked(object, name) < 0) return -1;
+    if (lacpy_refuse_masked(object, name) < 0) return -1;
     if (PyObject_GetBuffer(object, &out->buffer, flags) < 0) return (explain_refusal(object, name, access), -1);
     const Py_buffer *b = &out->buffer;
     out->has_buffer = true;

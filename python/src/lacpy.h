@@ -132,6 +132,8 @@ typedef enum lacpy_access { LACPY_READ, LACPY_WRITE } lacpy_access;
 
 /* `name` is what messages call it. `stream` is handed to the array's owner where that is a GPU's. */
 int lacpy_array_get(PyObject *object, const char *name, lacpy_access access, void *stream, lacpy_array *out);
+/* 0, or -1 with a TypeError for an array of numpy's that has a mask: lacpy_array_get asks this itself. */
+int lacpy_refuse_masked(PyObject *object, const char *name);
 int lacpy_dlpack_look(PyObject *object, const char *name, lacpy_access access, void *stream, lacpy_array *out);
 /* Leaves an exception that is set as it is. */
 void lacpy_array_release(lacpy_array *array);

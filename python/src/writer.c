@@ -120,21 +120,38 @@ static PyObject *declare_weight(PyObject *object, PyObject *args, PyObject *kwar
 
 /* ---- writing */
 
+/* Are the elements what stands in files? 0 with an exception where they are not. */
+static int is_storable(const char *format)
+{
+    if (!format || !*format || !strchr(">!O", *format)) return 1;
+    if (*format == 'O')
+        PyErr_SetString(PyExc_TypeError, "data has elements of type 'O', which are addresses of Python's objects");
+    else
+        PyErr_Format(PyExc_TypeError, "data has elements of type '%s', big-endian; a file's are little-endian", format);
+    return 0;
+}
+
 /* The array's own bytes, or, of what gives no buffer, those that it is known to have; contiguous. */
 static int bytes_of(PyObject *object, lacpy_array *array, Py_buffer *raw, const void **data, uint64_t *bytes)
 {
     *array = (lacpy_array){0};
+    if (lacpy_refuse_masked(object, "data") < 0) return -1;
     if (PyObject_CheckBuffer(object)) {
         if (PyObject_GetBuffer(object, raw, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0) {
             *data = raw->buf;
             *bytes = (uint64_t)raw->len;
-            if (!raw->format || (*raw->format != '>' && *raw->format != '!')) return 0;
-            PyErr_Format(PyExc_TypeError, "data has elements of type '%s', big-endian; a file's are little-endian",
-                         raw->format);
+            if (is_storable(raw->format)) return 0;
             PyBuffer_Release(raw);
             return -1;
         }
-        if (!PyErr_ExceptionMatches(PyExc_ValueError)) return -1;
+        if (!PyErr_ExceptionMatches(PyExc_ValueError) && !PyErr_ExceptionMatches(PyExc_BufferError)) return -1;
+        PyErr_Clear();
+        if (PyObject_GetBuffer(object, raw, PyBUF_STRIDES | PyBUF_FORMAT) == 0) {
+            PyBuffer_Release(raw);
+            PyErr_SetString(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT],
+                            "data has gaps, or is not in C order; pass a contiguous copy");
+            return -1;
+        }
         PyErr_Clear();
     }
     if (lacpy_array_get(object, "data", LACPY_READ, NULL, array) < 0) return -1;

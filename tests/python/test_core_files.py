@@ -171,7 +171,11 @@ class Files(Case):
         writer.write_weight("w", weight)
         self.refuses(InvalidArgument, ["20 bytes", "24"], writer.write_tensor, "t", b"x" * 20)
         self.refuses(TypeError, "big-endian", writer.write_tensor, "t", self.normal(2, 3).astype(">f4"))
-        self.refuses(ValueError, ["data", "C order"], writer.write_tensor, "t", np.asfortranarray(self.normal(2, 3)))
+        for turned in [np.asfortranarray(self.normal(2, 3)), self.normal(3, 2).astype(np.int32).T, memoryview(self.normal(2, 6))[::-1]]:
+            self.refuses(ValueError, ["data", "C order"], writer.write_tensor, "t", turned)
+        self.refuses(ValueError, ["data", "C order"], writer.write_tensor, "t", Lender(self.normal(3, 2).T))
+        self.refuses(TypeError, ["data", "mask"], writer.write_tensor, "t", np.ma.masked_array(self.normal(2, 3), True))
+        self.refuses(TypeError, ["data", "'O'"], writer.write_tensor, "t", np.array([None, {}, ()], object))
         self.assertFalse(os.path.exists(path))
         self.refuses(InvalidArgument, ["'t'"], writer.commit)
         writer.write_tensor("t", Lender(np.ones((2, 3), np.float32)))
