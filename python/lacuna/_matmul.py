@@ -35,6 +35,8 @@ def _torch_of(array):
 def _check_array(array, name):
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
         raise TypeError(f"{name} is of type {type(array).__name__}; it must be an array: numpy's, PyTorch's, or any with __dlpack__")
+    if isinstance(array, numpy.ndarray) and type(array) is not numpy.ndarray and hasattr(array, "mask"):  # copies would not have it
+        raise TypeError(f"{name} is a masked array, whose mask Lacuna does not know; pass its data, or filled()")
     torch = _torch_of(array)
     if torch is not None and array.requires_grad and torch.is_grad_enabled():
         raise errors.InvalidArgument(

@@ -145,6 +145,15 @@ class Refusals(Case):
         for dtype in ("f16", "float16", numpy.float16, numpy.dtype("float16")):
             for m in (6, 0):
                 self.assertEqual(lacuna.matmul(gaussian(m, 40), weight, y_dtype=dtype).dtype, numpy.float16)
+        for m in (6, 7, 8, 9, 93):
+            masked = numpy.ma.masked_array(gaussian(m, 40), gaussian(m, 40) > 0)
+            self.refuses(TypeError, "x is a masked array", masked, weight)
+            self.refuses(TypeError, "x is a masked array", masked[:, ::-1], weight)
+            covered = numpy.ma.masked_array(gaussian(m, 24), True)
+            for name in ("out", "residual"):
+                self.refuses(TypeError, f"{name} is a masked array", gaussian(m, 40), weight, **{name: covered})
+            self.refuses(TypeError, "bias is a masked array", gaussian(m, 40), weight, bias=covered[0])
+            lacuna.matmul(gaussian(m, 40), weight)
         frozen = gaussian(93, 24)
         frozen.setflags(write=False)
         for m in (1, 2, 3, 4, 93):  # a plan of its own, and one for 96
