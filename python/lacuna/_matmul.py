@@ -114,6 +114,11 @@ def _contiguous(x):
     return x.contiguous() if _torch_of(x) is not None else numpy.ascontiguousarray(x)
 
 
+def _is_like(array, x):
+    """Whether rows can be added to it and copied between it and x: both are numpy's, or both are PyTorch's."""
+    return _strides(array) is not None and (_torch_of(array) is None) == (_torch_of(x) is None)
+
+
 def _with_rows(x, rows):
     """x [m, k] with zeros behind it, [rows, k]."""
     torch = _torch_of(x)
@@ -191,7 +196,7 @@ def matmul(x, weight, *, bias=None, activation="none", residual=None, alpha=None
         return _new(x, (*shape, n), y_dtype, "token", where) if out is None else out
 
     y_layout = options.pop("y_layout", None) or ("token" if y2 is None else layout_of(y2))
-    if c2 is not None and not (layout_of(c2) == y_layout and _lines_are_whole(c2)):
+    if c2 is not None and _strides(c2) is not None and not (layout_of(c2) == y_layout and _lines_are_whole(c2)):
         c2 = _contiguous(c2)
         if y_layout == "feature":
             c2 = _contiguous(c2.T).T
@@ -202,8 +207,8 @@ def matmul(x, weight, *, bias=None, activation="none", residual=None, alpha=None
     if residual is not None:
         options["c_dtype"] = _dtype_of(residual, "residual")
 
-    ours = _strides(x2) is None
-    plan = _plans.plan_for(weight, m, where, tuple(sorted(options.items())), rounded=not ours)
+    alike = all(array is None or _is_like(array, x2) for array in (x2, c2, y2))
+    plan = _plans.plan_for(weight, m, where, tuple(sorted(options.items())), rounded=alike)
     named = {"bias": _detached(bias), "alpha": alpha, "beta": beta, "stream": _stream_of(x, where)}
     if plan.m == m:
         if y2 is None:

@@ -363,6 +363,21 @@ class Others(Case):
         self.assertIsInstance(y, numpy.ndarray)
         self.check(y, x, weight)
 
+    def test_operands_of_several_kinds(self):
+        """What cannot be padded keeps all from being rounded, whichever operand it is."""
+        weight = weight_of(24, 40)
+        for m in range(9, 17):
+            x, residual = gaussian(m, 40), gaussian(m, 24, seed=2)
+            array, out = lacuna.DeviceArray((m, 24), "f32", "cpu"), numpy.full((m, 24), numpy.nan, numpy.float32)
+            self.assertIs(lacuna.matmul(x, weight, out=array), array)
+            self.check(array.numpy(), x, weight)
+            lacuna.matmul(x, weight, out=Dlpack(out))
+            self.check(out, x, weight)
+            for lent in (array.copy_from(residual), Dlpack(residual)):
+                self.check(lacuna.matmul(x, weight, residual=lent), x, weight, residual=residual)
+            turned = lacuna.DeviceArray((24, m), "f32", "cpu").copy_from(numpy.ascontiguousarray(residual.T)).T
+            self.check(lacuna.matmul(x, weight, residual=turned, y_layout="feature"), x, weight, residual=residual)
+
     def test_device_array(self):
         weight, x = weight_of(24, 40), gaussian(6, 40)
         y = lacuna.matmul(lacuna.DeviceArray((6, 40), "f32", "cpu").copy_from(x), weight, activation="relu")
