@@ -10,6 +10,8 @@ _TYPES = {numpy.dtype(code).name: name for name, code in _FILES.items()} | {"bfl
 
 def _tensor(name, array):
     """(type, shape, something contiguous) of an array of numpy's, PyTorch's or alike."""
+    if isinstance(array, _core.DeviceArray):
+        array = array.numpy()
     dtype = getattr(array, "dtype", None)
     if dtype is None:
         raise TypeError(f"items[{name!r}] is {array!r}; it must be a Weight or an array")

@@ -160,6 +160,16 @@ class Files(Case):
             with self.assertRaises(BadFile):
                 call(self.path("bad"))
 
+    def test_device_arrays(self):
+        """Of a device's memory too, and transposed."""
+        x = self.normal(3, 5, dtype=np.float16)
+        array = lacuna.DeviceArray((3, 5), "f16", "cpu").copy_from(x)
+        lacuna.save(self.path("d"), {"x": array, "turned": array.T, "none": lacuna.DeviceArray((0, 5), "f32", "cpu")})
+        with lacuna.File(self.path("d")) as file:
+            np.testing.assert_array_equal(file.tensor("x"), x)
+            np.testing.assert_array_equal(file.tensor("turned"), x.T)
+            self.assertEqual((file.tensors["x"].type, file.tensor("none").shape), ("F16", (0, 5)))
+
     def test_writer(self):
         weight, dense = compressed(self.normal(16, 32), "2:4")
         path = self.path("w.safetensors")
