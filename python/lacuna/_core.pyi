@@ -495,7 +495,7 @@ class Plan:
         ldx: int,
         y: int,
         ldy: int,
-        bias: Array | None,
+        bias: int,
         c: int,
         ldc: int,
         stream: int,

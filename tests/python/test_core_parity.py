@@ -473,6 +473,16 @@ class Stubs(Case):
                     if not is_property:
                         self.compare(method, getattr(it, name), f"{node.name}.{name}")
 
+    def test_addresses_are_numbers(self):
+        """Of execute_pointers() all operands are, which take arrays elsewhere."""
+        plan = next(n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == "Plan")
+        method = next(n for n in plan.body if isinstance(n, ast.FunctionDef) and n.name == "execute_pointers")
+        names = [a.arg for a in method.args.posonlyargs[1:]]
+        self.assertEqual([ast.unparse(a.annotation) for a in method.args.posonlyargs[1:]], ["int"] * len(names))
+        call = lacuna.Plan(lacuna.compress(self.normal(4, 8), "2:4"), 1).execute_pointers
+        for i, name in enumerate(names):
+            self.refuses(ValueError, [f"{name} is None", "an int"], call, *[None if j == i else 0 for j in range(len(names))])
+
     def test_everything_is_explained(self):
         for name in dir(_core):
             it = getattr(_core, name)
