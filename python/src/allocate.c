@@ -140,6 +140,18 @@ static int parse(held_options *held, PyObject *const values[4], PyObject *rest, 
     return result;
 }
 
+/* What prune_checkpoint() takes and this does not, though it goes by the same struct: it would be passed over without a word. */
+static int refuse_unused(PyObject *others)
+{
+    static const char *const unused[] = {"pattern", "keep_dense", "resume", "allocation"};
+    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) {
+        if (!PyDict_GetItemString(others, unused[i])) continue;
+        PyErr_Format(PyExc_TypeError, "allocate() got an unexpected keyword argument '%s'", unused[i]);
+        return -1;
+    }
+    return 0;
+}
+
 static PyObject *allocate(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static const char *const names[] = {"input", "patterns", "budget", "amount", NULL};
@@ -148,7 +160,7 @@ static PyObject *allocate(PyObject *module, PyObject *args, PyObject *kwargs)
     held_options held;
     lacpy_checkpoint checkpoint;
     if (lacpy_arguments("allocate", args, kwargs, names, 4, values, &rest) < 0) return NULL;
-    if (parse(&held, values, rest, &others) == 0 &&
+    if (parse(&held, values, rest, &others) == 0 && refuse_unused(others) == 0 &&
         lacpy_checkpoint_parse(&checkpoint, "allocate", values[0], others, &left) == 0) {
         if (lacpy_none_left("allocate", left) == 0) {
             lac_allocation *allocation = NULL;

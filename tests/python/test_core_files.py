@@ -335,6 +335,8 @@ class Checkpoints(Case):
             kept = lacuna.prune(self.model[choice.name], "2:4").numpy()
             self.assertAlmostEqual(options[1].loss, 1 - want[kept].sum() / want.sum(), delta=1e-6)
         self.assertEqual(found.seconds, -1)
+        for unused in [{"pattern": "2:4"}, {"keep_dense": True}, {"resume": "yes"}, {"allocation": found}]:
+            self.refuses(TypeError, [*unused, "allocate()"], lacuna.allocate, self.path("in"), ["2:4"], "density", 0.9, **unused)
         self.refuses(IndexError, ["4"], found.__getitem__, 4)
         self.refuses(ValueError, ["index", "4"], found.options, 4)
         reports = lacuna.prune_checkpoint(self.path("in"), self.path("out"), allocation=found)
