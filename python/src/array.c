@@ -62,13 +62,15 @@ static int look_at_buffer(PyObject *object, const char *name, lacpy_access acces
         return -1;
     }
     out->dimensions = b->ndim;
-    for (int i = 0; i < b->ndim; i++) {
+    Py_ssize_t next = b->itemsize;
+    for (int i = b->ndim - 1; i >= 0; i--) {
+        const Py_ssize_t stride = b->strides ? b->strides[i] : next;
         out->shape[i] = b->shape[i];
-        out->stride[i] = b->strides[i] / b->itemsize;
-        if (b->strides[i] % b->itemsize == 0 || b->shape[i] <= 1) continue;
+        out->stride[i] = stride / b->itemsize;
+        if (!b->strides) next *= b->shape[i]; /* ctypes gives no strides, though it was asked for them */
+        if (stride % b->itemsize == 0 || b->shape[i] <= 1) continue;
         PyErr_Format(lacpy.errors[LAC_STATUS_INVALID_ARGUMENT],
-                     "%s has a stride of %zd bytes, which is no multiple of its elements' %zd", name, b->strides[i],
-                     b->itemsize);
+                     "%s has a stride of %zd bytes, which is no multiple of its elements' %zd", name, stride, b->itemsize);
         return -1;
     }
     return 0;

@@ -1,6 +1,7 @@
 """test_core_arrays.py - whose arrays are taken, and how: buffers, DLPack's capsules of every odd kind, what is refused."""
 
 import array
+import ctypes
 import gc
 import importlib.util
 import sys
@@ -28,6 +29,15 @@ class Inputs(Case):
         self.takes(memoryview(self.x))
         self.takes(self.x.view(np.matrix))  # a subclass
         self.takes(memoryview(array.array("f", self.x.ravel())).cast("B").cast("f", (4, 24)))
+        made = ((ctypes.c_float * 24) * 4).from_buffer(bytearray(self.x))  # a buffer without strides
+        self.takes(made)
+        out = ((ctypes.c_float * 16) * 4)()
+        self.assertIs(self.plan(self.x, out), out)
+        self.within(np.ctypeslib.as_array(out), self.want, self.bound)
+        one = lacuna.Plan(self.weight, 1)
+        self.within(one(made[2]), self.want[2:3].ravel(), self.bound[2:3].ravel())
+        self.refuses(ValueError, ["x", "(4, 0)"], self.plan, ((ctypes.c_float * 0) * 4)())
+        self.refuses(ValueError, ["x", "()"], self.plan, ctypes.c_float(3))
         frozen = self.x.copy()
         frozen.flags.writeable = False
         self.takes(frozen)
