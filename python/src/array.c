@@ -36,7 +36,9 @@ static void explain_refusal(PyObject *object, const char *name, lacpy_access acc
 /* A subclass of numpy's arrays may be more than its elements: of one with a mask that would be lost without a word. */
 int lacpy_refuse_masked(PyObject *object, const char *name)
 {
-    if (Py_TYPE(object) == lacpy.ndarray || !PyObject_TypeCheck(object, lacpy.ndarray) || !lacpy_has(object, "mask")) return 0;
+    if (Py_TYPE(object) == lacpy.ndarray || !PyObject_TypeCheck(object, lacpy.ndarray)) return 0;
+    const int has = lacpy_has(object, "mask");
+    if (has <= 0) return has;
     PyErr_Format(PyExc_TypeError, "%s is a masked array, whose mask Lacuna does not know; pass its data, or filled()", name);
     return -1;
 }
@@ -120,7 +122,7 @@ static int look_at_adapted(PyObject *object, const char *name, lacpy_access acce
 int lacpy_array_get(PyObject *object, const char *name, lacpy_access access, void *stream, lacpy_array *out)
 {
     *out = (lacpy_array){0};
-    int result = 0;
+    int result = 0, has;
     if (lacpy.device_array && PyObject_TypeCheck(object, lacpy.device_array)) {
         look_at_device_array((lacpy_device_array *)object, out);
     } else if (PyObject_CheckBuffer(object)) {
@@ -128,8 +130,8 @@ int lacpy_array_get(PyObject *object, const char *name, lacpy_access access, voi
         /* numpy gives no buffer of dtypes that it does not know itself, such as bfloat16 */
         if (result < 0 && !out->has_buffer && PyErr_ExceptionMatches(PyExc_ValueError))
             result = look_at_adapted(object, name, access, out);
-    } else if (lacpy_has(object, "__dlpack__")) {
-        result = lacpy_dlpack_look(object, name, access, stream, out);
+    } else if ((has = lacpy_has(object, "__dlpack__")) != 0) {
+        result = has < 0 ? -1 : lacpy_dlpack_look(object, name, access, stream, out);
     } else {
         result = look_at_adapted(object, name, access, out);
     }

@@ -120,7 +120,7 @@ lacpy_device *lacpy_device_of(PyObject *object)
     if (!object || object == Py_None) return open_device("auto");
     /* also PyTorch's devices, whose text is such a name */
     PyObject *text = PyUnicode_Check(object) ? Py_NewRef(object) : NULL;
-    if (!text && lacpy_has(object, "index") && lacpy_has(object, "type")) text = PyObject_Str(object);
+    if (!text && lacpy_has(object, "index") > 0 && lacpy_has(object, "type") > 0) text = PyObject_Str(object);
     if (!text) {
         if (!PyErr_Occurred())
             PyErr_Format(PyExc_TypeError, "device is %R; it must be a Device or a name such as 'cpu' or 'cuda:0'", object);

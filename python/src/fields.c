@@ -68,7 +68,7 @@ int lacpy_integer(const char *name, PyObject *value, int64_t least, int64_t most
 {
     PyObject *index = PyBool_Check(value) ? NULL : PyNumber_Index(value);
     if (!index) {
-        PyErr_Format(PyExc_TypeError, "%s is %R; it must be an int", name, value);
+        if (!PyErr_Occurred() || lacpy_is_refusal()) PyErr_Format(PyExc_TypeError, "%s is %R; it must be an int", name, value);
         return -1;
     }
     int overflow = 0;
@@ -204,7 +204,7 @@ int lacpy_field_set(const lacpy_field *field, void *object, PyObject *value)
     case LACPY_DOUBLE: {
         double amount = PyFloat_AsDouble(value);
         if (amount == -1.0 && PyErr_Occurred()) {
-            PyErr_Format(PyExc_TypeError, "%s is %R; it must be a number", field->name, value);
+            if (lacpy_is_refusal()) PyErr_Format(PyExc_TypeError, "%s is %R; it must be a number", field->name, value);
             return -1;
         }
         *(double *)at = amount;

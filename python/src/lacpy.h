@@ -289,9 +289,12 @@ typedef struct lacpy_allocation {
 } lacpy_allocation;
 
 /* Attributes by name. Python remembers what it looked up by the name's object, of which these make one for ever. NULL with an exception; whether there
- * is one, as 1 or 0. */
+ * is one, as 1 or 0, or -1 with an exception that is no refusal. */
 PyObject *lacpy_get(PyObject *object, const char *name);
 int lacpy_has(PyObject *object, const char *name);
+/* Does the exception that is set only say that an argument does not do? Ctrl-C and want of memory in its own code are more than that, and come out of the
+ * call as they are. */
+bool lacpy_is_refusal(void);
 /* A path-like object as the file system's bytes; a new reference whose text PyBytes_AsString gives. */
 PyObject *lacpy_path(const char *name, PyObject *object);
 

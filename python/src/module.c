@@ -50,10 +50,13 @@ PyObject *lacpy_get(PyObject *object, const char *name)
 int lacpy_has(PyObject *object, const char *name)
 {
     PyObject *value = lacpy_get(object, name);
+    if (!value && !lacpy_is_refusal()) return -1;
     if (!value) PyErr_Clear();
     Py_XDECREF(value);
     return value != NULL;
 }
+
+bool lacpy_is_refusal(void) { return PyErr_ExceptionMatches(PyExc_Exception) && !PyErr_ExceptionMatches(PyExc_MemoryError); }
 
 PyObject *lacpy_itself(PyObject *self, PyObject *unused)
 {

@@ -92,6 +92,7 @@ int lacpy_dtype_parse(const char *what, PyObject *object, lac_dtype *out)
         static const char *const attributes[] = {"name", "__name__"};
         for (int i = 0; i < 2 && !text; i++) {
             text = lacpy_get(object, attributes[i]);
+            if (!text && !lacpy_is_refusal()) return -1;
             if (!text) PyErr_Clear();
         }
         if (!text) text = PyObject_Str(object);

@@ -117,12 +117,14 @@ static int stream_of(PyObject *object, void **out)
     if (!object || object == Py_None) return 0;
     PyObject *number =
         PyIndex_Check(object) && !PyBool_Check(object) ? PyNumber_Index(object) : lacpy_get(object, "cuda_stream");
-    if (!number) {
+    if (!number && lacpy_is_refusal()) {
         PyErr_Clear();
         number = lacpy_get(object, "ptr");
     }
     if (!number) {
-        PyErr_Format(PyExc_TypeError, "stream is %R; it must be None, a number, or an object with cuda_stream or ptr", object);
+        if (lacpy_is_refusal())
+            PyErr_Format(PyExc_TypeError, "stream is %R; it must be None, a number, or an object with cuda_stream or ptr",
+                         object);
         return -1;
     }
     int64_t address;
@@ -152,7 +154,7 @@ static int scalar_of(PyObject *object, const char *name, float *value, const flo
     if (!object || object == Py_None) return 0;
     double number = PyFloat_AsDouble(object);
     if (number == -1.0 && PyErr_Occurred()) {
-        PyErr_Format(PyExc_TypeError, "%s is %R; it must be a number", name, object);
+        if (lacpy_is_refusal()) PyErr_Format(PyExc_TypeError, "%s is %R; it must be a number", name, object);
         return -1;
     }
     *value = (float)number;

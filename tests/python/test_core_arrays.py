@@ -225,6 +225,31 @@ class Capsules(Case):
             with self.assertRaises((TypeError, ValueError, IndexError)):
                 self.plan(Bad())
 
+    def test_signals_in_methods(self):
+        """Ctrl-C and want of memory come out of whatever method of an argument they meet; they are no refusal of it."""
+
+        def stop(self, *args):
+            raise kind
+
+        for kind in [KeyboardInterrupt, SystemExit, MemoryError]:
+            odd = {name: type("Odd", (), {name: stop})() for name in ["__index__", "__float__"]}
+            odd.update({name: type("Odd", (), {name: property(stop)})() for name in ["__dlpack__", "cuda_stream", "ptr", "name", "index"]})
+            masked = np.ones((4, 24), np.float32).view(type("Odd", (np.ndarray,), {"mask": property(stop)}))
+            for call, given in [
+                (self.plan, {"x": odd["__dlpack__"]}),
+                (self.plan, {"x": masked}),
+                (self.plan, {"x": self.x, "alpha": odd["__float__"]}),
+                (self.plan, {"x": self.x, "stream": odd["__index__"]}),
+                (self.plan, {"x": self.x, "stream": odd["cuda_stream"]}),
+                (self.plan, {"x": self.x, "stream": odd["ptr"]}),
+                (self.weight.dense, {"dtype": odd["name"]}),
+                (lacuna.Device, {"name": odd["index"]}),
+                (lacuna.Plan, {"weight": self.weight, "m": odd["__index__"]}),
+                (lacuna.prune, {"w": self.x, "pattern": "2:4", "damping": odd["__float__"]}),
+            ]:
+                with self.subTest(kind=kind, given=list(given)), self.assertRaises(kind):
+                    call(**given)
+
     def test_bfloat16(self):
         bits = to_bf16(self.normal(16, 24))
         mask = lacuna.prune(lend_bf16(bits), "2:4")
