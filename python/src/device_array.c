@@ -131,9 +131,9 @@ static PyObject *copy_from(PyObject *object, PyObject *array)
     Py_BEGIN_ALLOW_THREADS;
     status = lac_device_upload(self->device->device, self->data, host.data, self->bytes);
     Py_END_ALLOW_THREADS;
+    int checked = lacpy_check(status); /* before code of the array's owner may fail at something else */
     lacpy_array_release(&host);
-    if (lacpy_check(status) < 0) return NULL;
-    return Py_NewRef(object);
+    return checked < 0 ? NULL : Py_NewRef(object);
 }
 
 static PyObject *to_numpy(PyObject *object, PyObject *unused)

@@ -9,7 +9,7 @@ import os
 import threading
 
 import numpy as np
-from core_case import FAMILIES, Case, Lender, compressed, main
+from core_case import FAMILIES, Case, Lender, attempt, compressed, main
 
 import lacuna
 
@@ -52,6 +52,20 @@ class Emulated(Case):
         self.refuses(BufferError, "dl_device", d.__dlpack__, dl_device=(1, 0))
         self.refuses(ValueError, ["array", "GPU 0"], d.copy_from, d)
         self.refuses(ValueError, ["w", "GPU 0"], lacuna.prune, d, "2:4")
+
+    def test_a_copy_that_fails(self):
+        """It says why, also where the array that was looked at fails at something else when it is given back."""
+
+        class Failing(Lender):
+            taken_back = property(lambda self: 0, lambda self, count: attempt(lacuna.Pattern, "9:4"))
+
+        gone = lacuna.DeviceArray((5,), "f32", GPU)
+        cuda = ctypes.CDLL(os.environ["LAC_CUDA_LIBRARY"])
+        self.assertTrue(stream())  # the context is this thread's now
+        self.assertEqual(cuda.cuMemFree_v2(ctypes.c_uint64(gone.pointer)), 0)
+        a = self.normal(5)
+        for array in [a, Lender(a), Failing(a)]:
+            self.refuses(lacuna.errors.DeviceFailure, "upload", gone.copy_from, array)
 
     def check(self, pattern, dtype, m, n, k, x_layout="token", y_layout="token", **options):
         kind = {"f32": np.float32, "f16": np.float16}[dtype]
