@@ -314,6 +314,8 @@ class Leaks(Case):
             errors.InvalidArgument,
             np.ndarray,
         ]
+        if sys.version_info >= (3, 12):  # these are immortal: what is compiled for Python 3.11 counts them, and the interpreter does not
+            guarded = guarded[2:]
         scale = int(os.environ.get("LAC_TEST_SCALE", "1"))
         rounds = max(40, self.ROUNDS // scale)
         tracemalloc.start()
