@@ -75,6 +75,11 @@ def _as_matrix(array, columns, name, writable=False):
     try:
         if _torch_of(array) is not None:
             return array.view(rows, columns)
+        if isinstance(array, numpy.ndarray):
+            view = array.reshape((rows, columns))
+            if view.size and not numpy.may_share_memory(view, array):  # a copy, which lies elsewhere
+                raise AttributeError
+            return view
         view = array.view()
         view.shape = (rows, columns)
         return view

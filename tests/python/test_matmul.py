@@ -8,6 +8,7 @@ import os
 import threading
 import time
 import unittest
+import warnings
 import weakref
 
 import numpy
@@ -95,8 +96,16 @@ class Products(Case):
         weight, x = weight_of(24, 40), gaussian(2, 3, 40)
         for out in (numpy.full((2, 3, 24), numpy.nan, numpy.float32), numpy.full((6, 2, 30), numpy.nan, numpy.float32)[:, 0, :24]):
             shaped = x if out.ndim == 3 else x.reshape(6, 40)
-            self.assertIs(lacuna.matmul(shaped, weight, out=out), out)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # numpy's, of what it will not do for ever
+                self.assertIs(lacuna.matmul(shaped, weight, out=out), out)
             self.check(out, shaped, weight)
+        wide = numpy.full((2, 3, 30), numpy.nan, numpy.float32)
+        lacuna.matmul(x, weight, out=wide[..., 3:27])
+        self.check(wide[..., 3:27], x, weight)
+        self.assertTrue(numpy.isnan(wide[..., :3]).all() and numpy.isnan(wide[..., 27:]).all())
+        nothing = numpy.empty((2, 0, 24), numpy.float32)
+        self.assertIs(lacuna.matmul(x[:, :0], weight, out=nothing), nothing)
         turned = numpy.full((24, 6), numpy.nan, numpy.float32)
         lacuna.matmul(x.reshape(6, 40), weight, out=turned.T, residual=gaussian(6, 24))
         self.check(turned.T, x.reshape(6, 40), weight, residual=gaussian(6, 24))
