@@ -6,8 +6,24 @@
 docs/python.md shows the rest. `import lacuna.torch` needs PyTorch; `import lacuna` does not.
 """
 
-from ._torch_bench import Benchmark, Timing, benchmark  # noqa: F401
-from ._torch_files import load_sparse, save_sparse  # noqa: F401
-from ._torch_layers import SparseConv2d, SparseLinear, WeightView  # noqa: F401
-from ._torch_model import LayerReport, Report, calibrate, sparsify  # noqa: F401
-from ._torch_op import linear  # noqa: F401
+from ._torch_bench import Benchmark, Timing, benchmark
+from ._torch_files import load_sparse, save_sparse
+from ._torch_layers import SparseConv2d, SparseLinear, WeightView
+from ._torch_model import LayerReport, Report, calibrate, sparsify
+from ._torch_op import linear
+
+__all__ = [
+    "Benchmark",
+    "LayerReport",
+    "Report",
+    "SparseConv2d",
+    "SparseLinear",
+    "Timing",
+    "WeightView",
+    "benchmark",
+    "calibrate",
+    "linear",
+    "load_sparse",
+    "save_sparse",
+    "sparsify",
+]

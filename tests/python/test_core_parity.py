@@ -395,6 +395,13 @@ class Header(Case):
         for name in dir(_core):
             if not name.startswith("_") and not name.startswith("MAX_"):
                 self.assertIs(getattr(lacuna, name, None), getattr(_core, name), name)
+        # Checkers of types go by this list alone. A package has its modules too, when they are imported.
+        shown = {name for name in dir(lacuna) if not name.startswith("_") and not isinstance(getattr(lacuna, name), types.ModuleType)}
+        self.assertEqual(sorted(lacuna.__all__), sorted(shown | {"errors", "__version__"}))
+        tree = ast.parse(read("python/lacuna/torch.py"))
+        imported = {a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
+        listed = next(ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "__all__")
+        self.assertEqual(sorted(listed), sorted(imported))
 
 
 class Stubs(Case):
