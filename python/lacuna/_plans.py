@@ -44,7 +44,7 @@ class WeightPlans:
     """The plans of one weight, by m, device and options."""
 
     def __init__(self):
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal's handler may multiply by the weight whose plan is being made
         self.plans = OrderedDict()  # (m, kind) -> Plan, the last used last; a kind is (device, options)
         self.pinned = {}  # the same, of plans that something holds by their addresses: these stay
         self.exact = {}  # kind -> the sizes that have plans of their own, or had
@@ -75,7 +75,7 @@ class WeightPlans:
 
 
 _caches = weakref.WeakKeyDictionary()  # Weight -> WeightPlans
-_caches_lock = threading.Lock()
+_caches_lock = threading.RLock()
 _devices = {}  # name -> Device
 _of_the_parent = []
 _is_child = False
@@ -88,7 +88,7 @@ def _after_fork():
     global _caches, _caches_lock, _is_child
     _is_child = True
     _of_the_parent.extend(_caches.values())  # without their weights, with which they would go
-    _caches, _caches_lock = weakref.WeakKeyDictionary(), threading.Lock()
+    _caches, _caches_lock = weakref.WeakKeyDictionary(), threading.RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -165,7 +165,7 @@ def plan_for(weight, m, device, options, *, rounded=True, make=True, pin=False):
             while len(plans.plans) > limits["per_weight"]:
                 plans.plans.popitem(last=False)
         if pin and key not in plans.pinned:
-            plans.pinned[key] = plans.plans.pop(key)
+            plans.pinned[key] = plans.plans.pop(key, plan)
         return plan
 
 

@@ -303,6 +303,33 @@ class Plans(Case):
         self.assertEqual(wrong, [])
         self.assertEqual(sorted(made), [1, 2, 5, 9])
 
+    def test_a_call_within_a_call(self):
+        """A handler of a signal, or an object that goes, multiplies by the weight whose plan is just being made."""
+        weight, x, made, done = weight_of(24, 40), gaussian(6, 40), [], []
+        real = _plans.Plan
+
+        def plan(*args, **kwargs):
+            made.append(args[1])
+            if len(made) % 2:
+                done.append(lacuna.matmul(x[: len(made) + 1], weight))
+            return real(*args, **kwargs)
+
+        def work():
+            done.append(lacuna.matmul(x, weight))
+            done.append(_plans.plan_for(weight, 7, "cpu", (), pin=True))
+
+        _plans.Plan = plan
+        self.addCleanup(setattr, _plans, "Plan", real)
+        lacuna.plan_limits(per_weight=1)
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(30)
+        self.assertFalse(thread.is_alive(), "it waits for itself")
+        self.assertEqual(made, [6, 2, 7, 4])
+        for y in (done[0], done[1], done[2]):
+            self.check(y, x[: len(y)], weight)
+        self.assertIs(_plans.plan_for(weight, 7, "cpu", (), make=False), done[3])
+
     def test_fork(self):
         """A child multiplies by the weight that its parent has used with several threads."""
         weight, x = weight_of(256, 256), gaussian(64, 256)
