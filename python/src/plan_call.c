@@ -18,12 +18,18 @@ static int find_slot(const lacpy_plan *self, void *stream, bool any)
 
 static int add_slot(lacpy_plan *self)
 {
-    lacpy_slot *longer = PyMem_Realloc(self->slots, (size_t)(self->slot_count + 1) * sizeof *longer);
-    if (!longer) return (PyErr_NoMemory(), -1);
-    self->slots = longer;
     void *block = NULL;
-    lac_status status = lac_device_allocate(self->device->device, self->info.workspace_bytes, &block);
+    lac_status status;
+    Py_BEGIN_ALLOW_THREADS; /* a GPU may wait for what it is doing */
+    status = lac_device_allocate(self->device->device, self->info.workspace_bytes, &block);
+    Py_END_ALLOW_THREADS;
     if (status != LAC_STATUS_OK) return (lacpy_raise(status), -1);
+    lacpy_slot *longer = PyMem_Realloc(self->slots, (size_t)(self->slot_count + 1) * sizeof *longer);
+    if (!longer) {
+        lac_device_release(self->device->device, block);
+        return (PyErr_NoMemory(), -1);
+    }
+    self->slots = longer;
     self->slots[self->slot_count] = (lacpy_slot){.block = block};
     return self->slot_count++;
 }

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import threading
+import time
 
 import numpy as np
 from core_case import FAMILIES, Case, Lender, attempt, compressed, main
@@ -157,6 +158,30 @@ class Emulated(Case):
         [t.start() for t in threads]
         [t.join() for t in threads]
         self.assertEqual(wrong, [])
+
+    def test_scratch_memory_is_had_without_the_interpreters_lock(self):
+        """Another thread goes on meanwhile: the emulator fills 128 MiB, and the call is refused behind that."""
+        weight, _ = compressed(self.normal(256, 512), "2:4", "f16")
+        plan = lacuna.Plan(weight, 1 << 16, GPU, kernel="cuda_f32_strict", no_timing=True)
+        self.assertGreaterEqual(plan.workspace_bytes, 1 << 27)
+        ticks, done = [], threading.Event()
+
+        def tick():
+            while not done.is_set():
+                ticks.append(time.monotonic())
+                time.sleep(0.001)
+
+        thread = threading.Thread(target=tick)
+        thread.start()
+        try:
+            begin = time.monotonic()
+            self.refuses(ValueError, "args->x is NULL", plan.execute_pointers, *[0] * 10)
+            end = time.monotonic()
+        finally:
+            done.set()
+            thread.join()
+        middle = [t for t in ticks if begin + 0.25 * (end - begin) < t < begin + 0.75 * (end - begin)]
+        self.assertGreater(len(middle), 2)
 
     def test_whatever_goes_first(self):
         plan, x, y = self.check("2:4", "f16", 4, 64, 128)
