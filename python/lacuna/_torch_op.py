@@ -235,11 +235,10 @@ def run(weight, x, bias, activation, remember=False):
             scratch = torch.empty(bytes_of, dtype=torch.uint8, device=x.device)  # PyTorch gives it to others behind this call alone
             workspace = scratch.data_ptr()
     plan.execute_pointers(x2.data_ptr(), ld, y.data_ptr(), 0, 0 if bias is None else bias.data_ptr(), 0, 0, stream, workspace, bytes_of)
-    if plan.m != m:
-        y = y[:m]
-    elif remember and not on_gpu and dtype == weight.dtype and x2.data_ptr() == x.data_ptr():  # x2 is no copy
+    if plan.m == m and remember and not on_gpu and dtype == weight.dtype and x2.data_ptr() == x.data_ptr():  # x2 is no copy
         _remember(weight, x, bias, activation, (m, (device, options)), ld, (*shape, n))
-    return y if x.dim() == 2 else y.view(*shape, n)
+    # Not a view: autograd lets nobody change those in place that an operator gives.
+    return y if x.dim() == 2 and plan.m == m else y.resize_(*shape, n)
 
 
 # ---- running it again: of a small product run() would take the larger part
@@ -308,7 +307,10 @@ def linear_grad_op(grad: torch.Tensor, number: int, k: int) -> torch.Tensor:
         if key not in known.dense:
             known.dense[key] = dense_of(weight, *key)
         dense = known.dense[key]  # [n, k]
-    return (grad.reshape(grad.shape[:-1].numel(), grad.shape[-1]) @ dense).view(*grad.shape[:-1], k)
+    rows = grad.reshape(grad.shape[:-1].numel(), grad.shape[-1])
+    of_x = grad.new_empty((*grad.shape[:-1], k))  # not a view: see run()
+    torch.mm(rows, dense, out=of_x.view(rows.shape[0], k))
+    return of_x
 
 
 @linear_grad_op.register_fake

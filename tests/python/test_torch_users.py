@@ -127,6 +127,29 @@ class Calls(Case):
         y.sum().backward()
         self.near(x.grad, torch.ones(3, 16), dense.t())
 
+    def test_outputs_are_changed_in_place(self):
+        """As ReLU(inplace=True) does behind a convolution; autograd forbids it for views that an operator gives."""
+        layer, w = layer_of(), layer_of().dense_weight()
+        for m in range(1, 12):  # later sizes are rounded up
+            for shape in ((32,), (m, 32), (2, m, 32)):
+                x = gaussian(*shape).requires_grad_()
+                y = torch.relu_(layer(x))
+                y.sum().backward()
+                self.near(y, x, w, layer.bias, "relu")
+                self.near(x.grad, (y > 0).float(), w.t())
+        x = gaussian(2, 3, 32).requires_grad_()
+        (grad,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+        self.assertTrue(torch.equal(grad.detach() * 2, grad.mul_(2)))
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(inplace=True), nn.Conv2d(8, 4, 1), nn.ReLU(inplace=True))
+        found, x = [], gaussian(2, 8, 6, 6).requires_grad_()
+        sparsify(model, "2:4", conv=True)
+        for in_place in (True, False):
+            model[1].inplace = model[3].inplace = in_place
+            found.append((model(x), *torch.autograd.grad(model(x).sum(), x)))
+        for ours, theirs in zip(*found):
+            self.assertTrue(torch.equal(ours, theirs))
+
     def test_no_outputs(self):
         layer, x = layer_of(0, 8, "2:4"), gaussian(3, 8).requires_grad_()
         y = layer(x)
