@@ -148,9 +148,9 @@ def dense_forward(layer):
     """forward() of the dense layer whose weight is `layer`'s with its zeros."""
     activation, bias = op.ACTIVATIONS[layer.activation], layer.bias
     if isinstance(layer, layers.SparseLinear):
-        weight = layer.dense_weight()
+        weight = nn.Parameter(layer.dense_weight())  # autocast keeps what it has cast of parameters alone
         return lambda input: activation(nn.functional.linear(input, weight, bias))
-    kernel, padding = layer.dense_kernel(), layer.padding
+    kernel, padding = nn.Parameter(layer.dense_kernel()), layer.padding
     left, right, top, bottom = padding
     alike = left == right and top == bottom
 
@@ -180,9 +180,12 @@ def _inputs(model, sparse, example):
 
 
 def _kernel(layer, x):
+    if x.is_nested:
+        x = op.rows_of_nested(x)
     if isinstance(layer, layers.SparseConv2d):
         x = layers.patches_of(x if x.dim() == 4 else x.unsqueeze(0), layer.kernel_size, layer.stride, layer.padding, layer.dilation)
-    plan = op.plan_of(layer.packed, x, layer.bias, layer.activation)
+    operands = op.autocast(x, layer.bias) if op.is_autocast(x) else (x, layer.bias)
+    plan = op.plan_of(layer.packed, *operands, layer.activation)
     return x.numel() // x.shape[-1] if x.shape[-1] else 0, "" if plan is None else plan.kernel
 
 

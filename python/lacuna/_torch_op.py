@@ -363,6 +363,17 @@ def _refuse_tangents(*tensors):
         raise errors.Unsupported("the product has no gradient in forward mode: use reverse mode, or a dense layer, as to_linear() gives")
 
 
+def is_autocast(x):
+    kind = x.device.type
+    return kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind) and x.dtype in LACUNA_DTYPE
+
+
+def autocast(x, bias):
+    """x and the bias in autocast's dtype."""
+    wanted = torch.get_autocast_dtype(x.device.type)
+    return x.to(wanted), None if bias is None else bias.to(wanted)
+
+
 def linear_by(number, n, k, dtype, x, bias, activation):
     """x [..., k] -> activation(x W^T + bias) [..., n]; dtype is the weight's."""
     if not isinstance(x, torch.Tensor):
@@ -374,10 +385,8 @@ def linear_by(number, n, k, dtype, x, bias, activation):
     if x.dim() == 0 or x.shape[-1] != k:
         raise errors.InvalidArgument(f"x has the shape {tuple(x.shape)}; its last dimension must be {k}")
     kind = x.device.type
-    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind) and x.dtype in LACUNA_DTYPE:
-        wanted = torch.get_autocast_dtype(kind)
-        x = x.to(wanted)
-        bias = None if bias is None else bias.to(wanted)
+    if is_autocast(x):
+        x, bias = autocast(x, bias)
     elif x.dtype != dtype:
         raise errors.InvalidArgument(f"x is of dtype {x.dtype}, the weight of {dtype}; they must be the same outside of torch.autocast")
     if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):

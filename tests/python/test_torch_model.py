@@ -8,11 +8,12 @@ import unittest
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_case import DEVICES, Case, Net, gaussian
 
 import lacuna
 import lacuna.torch
-from lacuna import errors
+from lacuna import _torch_bench, errors
 from lacuna.torch import SparseConv2d, SparseLinear, calibrate, load_sparse, save_sparse, sparsify
 
 BLOCKS = ["blocks.0.up", "blocks.0.down", "blocks.1.up", "blocks.1.down"]
@@ -357,6 +358,31 @@ class Benchmark(ModelCase):
         self.assertLess(result.layers[0].dense_seconds, 0.02)
         self.assertLess(result.speedup, 1)
         self.assertIn("Not faster: 0. Leave", str(result))
+
+    def test_nested(self):
+        """nn.TransformerEncoder makes padded batches nested where its first layer is dense."""
+        model = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2).eval()
+        sparsify(model, "2:4", include="layers.1.*")
+        batch = {"src": gaussian(2, 5, 32), "src_key_padding_mask": torch.tensor([[False] * 3 + [True] * 2, [False] * 5])}
+        result = lacuna.torch.benchmark(model, batch, seconds=0.01)
+        self.assertEqual([(t.m, t.n, t.k, t.kernel != "") for t in result.layers], [(8, 64, 32, True), (8, 32, 64, True)])
+
+    def test_autocast(self):
+        """nn.Linear's weight is cast once, and so is that of the layer that stands for it; the kernel is the one of autocast's dtype."""
+        layer = SparseLinear.from_linear(nn.Linear(64, 32), "2:4")
+        dense, casts = _torch_bench.dense_forward(layer), []
+
+        class Casts(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                if function is torch.ops.aten._to_copy.default and tuple(args[0].shape) == (32, 64):
+                    casts.append(function)
+                return function(*args, **(kwargs or {}))
+
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            with Casts():
+                self.assertTrue(torch.equal(dense(gaussian(4, 64)), dense(gaussian(4, 64))))
+            self.assertNotEqual(lacuna.torch.benchmark(layer, gaussian(4, 64), seconds=0.01).layers[0].kernel, "")
+        self.assertEqual(len(casts), 1)
 
     def test_refusals(self):
         with self.assertRaisesRegex(ValueError, "model has no sparse layer"):
