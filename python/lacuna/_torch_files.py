@@ -56,8 +56,8 @@ def _from_state(state):
 def load_sparse(model, source, *, strict=True):
     """Loads a container that `lacuna prune` or save_sparse() wrote, or a state_dict of a sparsified model, into a model whose layers are
     dense or sparse. Layers whose weight is compressed there become sparse ones, in place, in the dtype and on the device that they have;
-    all other tensors are copied. strict: names that are missing on either side are an error. After an error nothing is changed. Returns
-    (missing, unexpected).
+    all other tensors are copied. strict: names that are missing on either side are an error; of the names that one tensor has in the model
+    (tied embeddings) one is enough. After an error nothing is changed. Returns (missing, unexpected).
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is of type {type(model).__name__}; it must be a torch.nn.Module")
@@ -68,7 +68,9 @@ def load_sparse(model, source, *, strict=True):
     own = _plain_state(model)
     expected = set(own) | set(_compressed(model))
     given = set(weights) | set(tensors)
-    missing, unexpected = sorted(expected - given), sorted(given - expected)
+    ids = _ids(model)
+    found = {ids[name] for name in given if name in ids}
+    missing, unexpected = sorted(name for name in expected - given if ids.get(name) not in found), sorted(given - expected)
     if strict and (missing or unexpected):
         raise errors.InvalidArgument(f"the model and the source do not agree: missing {missing}, unexpected {unexpected}")
     dense = sorted(set(tensors) & set(_compressed(model)))
@@ -112,6 +114,14 @@ def _compressed(model):
     """{name of its weight: layer}, for each of the names that a layer has."""
     found = {name: module for name, module in model.named_modules(remove_duplicate=False) if isinstance(module, layers._Compressed)}
     return {f"{name}.weight" if name else "weight": module for name, module in found.items()}
+
+
+def _ids(model):
+    """{name: id}, the same for all names of one tensor or one compressed weight."""
+    ids = {name: id(tensor) for name, tensor in model.named_parameters(remove_duplicate=False)}
+    ids.update((name, id(tensor)) for name, tensor in model.named_buffers(remove_duplicate=False))
+    ids.update((name, id(layer)) for name, layer in _compressed(model).items())
+    return ids
 
 
 def _plain_state(model):

@@ -1,5 +1,6 @@
 """test_torch_users.py - what people do with models beside sparsifying them, and what they get wrong."""
 
+import copy
 import gc
 import os
 import signal
@@ -12,11 +13,11 @@ from collections import UserDict
 import torch
 from torch import nn
 from torch.nn.utils import prune as torch_prune
-from torch_case import Case, gaussian, linear
+from torch_case import Case, Net, gaussian, linear
 
 import lacuna
 import lacuna.torch
-from lacuna import _torch_op, errors
+from lacuna import _torch_files, _torch_op, errors
 from lacuna.torch import SparseConv2d, SparseLinear, calibrate, load_sparse, save_sparse, sparsify
 
 
@@ -336,6 +337,34 @@ class Loading(Case):
         self.assertTrue(torch.equal(models[1]["a:b"](gaussian(2, 16)), models[0]["a:b"](gaussian(2, 16))))
         with self.assertRaisesRegex(TypeError, "model is of type str"):
             load_sparse("model", path)
+
+    def test_names_of_one_tensor(self):
+        """Files of others have a tensor once that the model has twice; of a module under two names, the weight."""
+        model = Net()
+        sparsify(model, "2:4", include="blocks.*")
+        tensors = {name: tensor for name, tensor in model.state_dict().items() if "weight:" not in name}
+        weights = {name: layer.packed for name, layer in _torch_files._compressed(model).items()}
+        words = torch.arange(6).reshape(2, 3)
+        for dropped in ("head.weight", "embed.weight"):
+            items = {name: item for name, item in {**weights, **tensors}.items() if name != dropped}
+            path = self.save(items)
+            for other in (Net(), Net().requires_grad_(False)):
+                with torch.no_grad():
+                    other.embed.weight.zero_()
+                    self.assertEqual(load_sparse(other, path), ([], []))
+                    self.assertTrue(torch.equal(other(words), model(words)))
+        untied = Net()
+        untied.embed.weight = nn.Parameter(untied.embed.weight.detach().clone())
+        with self.assertRaisesRegex(ValueError, r"missing \['embed.weight'\], unexpected \[\]"):
+            load_sparse(untied, path)
+        twice = Twice()
+        sparsify(twice, "2:4")
+        path, x = self.save({"b.weight": twice.a.packed, "a.bias": twice.a.bias.detach()}), gaussian(3, 32)
+        for other in (Twice(), copy.deepcopy(twice)):
+            with torch.no_grad():
+                other.a.bias.zero_()
+            self.assertEqual(load_sparse(other, path), ([], []))
+            self.assertTrue(torch.equal(other(x), twice(x)))
 
     def test_states(self):
         layer = layer_of()
