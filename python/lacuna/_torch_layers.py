@@ -16,8 +16,8 @@ PART_DTYPES = {"counts": torch.int32, "columns": torch.int32, "row_perm": torch.
 
 
 class WeightView:
-    """What `layer.weight` is: the shape, dtype and device of W, which dense() makes. PyTorch's functions refuse it, and its fast paths,
-    which would read W itself, leave such a layer alone."""
+    """What `layer.weight` is: the shape, dtype and device of W, which dense() makes. nn.functional.linear() multiplies by it; PyTorch's other
+    functions refuse it, and its fast paths, which would read W itself, leave such a layer alone."""
 
     is_nested = False
     requires_grad = False
@@ -48,7 +48,17 @@ class WeightView:
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        weight = args[1] if len(args) > 1 else kwargs.get("weight")
+        if function is nn.functional.linear and isinstance(weight, cls):
+            return _linear(*args, **kwargs)
         raise TypeError(f"{getattr(function, '__name__', function)}() cannot take a compressed weight; its dense() is a tensor")
+
+
+def _linear(input, weight, bias=None):
+    """nn.functional.linear() with a layer's weight, as models have it that call no layer."""
+    layer = weight.layer
+    return op.linear_by(layer._number, layer._n, layer._k, layer._dtype, input, bias, "none")
 
 
 def check_dtype(tensor):

@@ -151,6 +151,37 @@ class Calls(Case):
         for ours, theirs in zip(*found):
             self.assertTrue(torch.equal(ours, theirs))
 
+    def test_weights_that_are_read_past_the_layer(self):
+        """As torchvision's Swin has it: nn.functional.linear() with the layer's own weight is the product; other functions are refused."""
+
+        class Reads(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = linear(16, 32)
+
+            def forward(self, x):
+                return nn.functional.linear(x, self.inner.weight, bias=self.inner.bias)
+
+        model, x = Reads(), gaussian(3, 32).requires_grad_()
+        sparsify(model, "2:4")
+        for called in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
+            x.grad = None
+            y = called(x)
+            y.sum().backward()
+            self.near(y, x, model.inner.dense_weight(), model.inner.bias)
+            self.near(x.grad, torch.ones(3, 16), model.inner.dense_weight().t())
+            with torch.no_grad():
+                self.assertTrue(torch.equal(called(x), y))
+        self.near(nn.functional.linear(input=x, weight=model.inner.weight), x, model.inner.dense_weight())
+        refused = [
+            (r"linear\(\) cannot take a compressed weight; its dense", lambda: nn.functional.linear(model.inner.weight, x)),
+            ("x is of type WeightView", lambda: nn.functional.linear(model.inner.weight, model.inner.weight)),
+            (r"norm\(\) cannot take a compressed weight; its dense", lambda: torch.norm(model.inner.weight)),
+        ]
+        for text, call in refused:
+            with self.subTest(text=text), self.assertRaisesRegex(TypeError, text):
+                call()
+
     def test_no_outputs(self):
         layer, x = layer_of(0, 8, "2:4"), gaussian(3, 8).requires_grad_()
         y = layer(x)
