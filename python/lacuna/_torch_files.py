@@ -32,7 +32,8 @@ def _from_file(path):
     """({name: Weight}, {name: tensor})"""
     with _core.File(path) as file:
         weights = {name: file.load(name) for name in file.weights}
-        return weights, {name: _tensor(file, info) for name, info in file.tensors.items()}
+        parts, tensors = _from_state({name: _tensor(file, info) for name, info in file.tensors.items()})  # of a state_dict in such a file
+        return {**weights, **parts}, tensors
 
 
 def _from_state(state):
@@ -54,8 +55,8 @@ def _from_state(state):
 
 
 def load_sparse(model, source, *, strict=True):
-    """Loads a container that `lacuna prune` or save_sparse() wrote, or a state_dict of a sparsified model, into a model whose layers are
-    dense or sparse. Layers whose weight is compressed there become sparse ones, in place, in the dtype and on the device that they have;
+    """Loads a container that `lacuna prune` or save_sparse() wrote, or a state_dict of a sparsified model, itself or in a safetensors file, into
+    a model whose layers are dense or sparse. Layers whose weight is compressed there become sparse ones, in place, in the dtype and on the device that they have;
     all other tensors are copied. strict: names that are missing on either side are an error; of the names that one tensor has in the model
     (tied embeddings) one is enough. After an error nothing is changed. Returns (missing, unexpected).
     """

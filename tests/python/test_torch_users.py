@@ -369,6 +369,13 @@ class Loading(Case):
         with self.assertRaisesRegex(TypeError, "model is of type str"):
             load_sparse("model", path)
 
+    def test_a_state_dict_in_a_file(self):
+        """As safetensors' save_model() and transformers' save_pretrained() write it: the parts are tensors like others."""
+        model, other = (nn.Sequential(linear(16, 16, seed=seed), nn.LayerNorm(16)) for seed in (1, 2))
+        sparsify(model, "2:4")
+        self.assertEqual(load_sparse(other, self.save(model.state_dict())), ([], []))
+        self.assertTrue(torch.equal(other(gaussian(2, 16)), model(gaussian(2, 16))))
+
     def test_names_of_one_tensor(self):
         """Files of others have a tensor once that the model has twice; of a module under two names, the weight."""
         model = Net()
