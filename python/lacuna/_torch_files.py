@@ -24,7 +24,7 @@ def _tensor(file, info):
         raise errors.Unsupported(f"the tensor {info.name!r} is of type {info.type}, which load_sparse() does not read")
     data = bytearray(file.view(info.name))
     if not data:
-        return torch.empty(info.shape, dtype=TYPES[info.type])
+        return torch.empty(info.shape, dtype=TYPES[info.type], device="cpu")
     return torch.frombuffer(data, dtype=TYPES[info.type]).reshape(info.shape)
 
 

@@ -89,7 +89,7 @@ def reason_against(name, module, parents, owners):
     if any(isinstance(parent, nn.MultiheadAttention) for parent in parents):
         return "nn.MultiheadAttention reads its weight past the layer"
     if type(module) not in (nn.Linear, nn.Conv2d):
-        return f"is a {type(module).__name__}, not an nn.Linear"
+        return f"is a {type(module).__name__}, not an nn.{'Conv2d' if isinstance(module, nn.Conv2d) else 'Linear'}"
     if any(getattr(module, part, None) is not None and module._parameters.get(part) is None for part in ("weight", "bias")):
         return "computes its weight or bias, as torch.nn.utils.prune and weight_norm have it: take these off it first"
     if "forward" in vars(module):

@@ -101,7 +101,7 @@ def weight_by(number):
 def tensor_of(view, dtype):
     """A tensor with a copy of a part's bytes."""
     data = bytearray(view)
-    return torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
+    return torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype, device="cpu")
 
 
 def convert(weight, dtype):
@@ -131,7 +131,7 @@ def _in_dtype(weight, dtype):
 
 def dense_of(weight, dtype, device):
     """W [n, k] with its zeros, in that dtype and on that device: a new tensor."""
-    dense = torch.empty(weight.shape, dtype=TORCH_DTYPE[weight.dtype])
+    dense = torch.empty(weight.shape, dtype=TORCH_DTYPE[weight.dtype], device="cpu")  # whatever the default is
     weight.dense(out=dense)
     return dense.to(device=device, dtype=dtype)
 

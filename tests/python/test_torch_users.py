@@ -182,6 +182,22 @@ class Calls(Case):
             with self.subTest(text=text), self.assertRaisesRegex(TypeError, text):
                 call()
 
+    def test_another_default_device(self):
+        """What lies in the host's memory does so whatever torch.set_default_device() says."""
+        model = nn.Sequential(linear(16, 32), linear(0, 16), linear(4, 0))
+        sparsify(model, "2:4")
+        dense, x = model[0].dense_weight(), gaussian(2, 32).half()
+        with tempfile.TemporaryDirectory() as folder, torch.device("meta"):
+            self.assertTrue(torch.equal(model[0].dense_weight(), dense))
+            self.assertTrue(torch.equal(model[0].to_linear().weight, dense))
+            path = os.path.join(folder, "model.safetensors")
+            save_sparse(model, path)
+            for source in (path, model.state_dict()):
+                load_sparse(model, source)
+            model.half()
+            lacuna.torch.benchmark(model[0], x, seconds=0.01)
+        self.assertTrue(torch.equal(model[0].dense_weight(), dense.half()))
+
     def test_no_outputs(self):
         layer, x = layer_of(0, 8, "2:4"), gaussian(3, 8).requires_grad_()
         y = layer(x)
@@ -271,6 +287,12 @@ class Replacing(Case):
             self.assertEqual(report.pruned, [])
             self.assertIn(reason, report[0].reason)
             self.assertIs(type(model[0]), nn.Linear)
+
+        class Same(nn.Conv2d):
+            pass
+
+        report = sparsify(nn.Sequential(Same(8, 8, 1)), "2:4", conv=True)
+        self.assertEqual(report[0].reason, "is a Same, not an nn.Conv2d")
         torch_prune.remove(masked[0], "weight")
         self.assertEqual(len(sparsify(masked, "2:4").pruned), 1)
 
