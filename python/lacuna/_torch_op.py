@@ -146,8 +146,10 @@ def forget_dense(weight):
 
 
 @functools.lru_cache(maxsize=None)
-def _options(x_dtype, bias_dtype, activation, x_layout):
+def _options(x_dtype, bias_dtype, activation, x_layout, threads):
     named = {"x_dtype": LACUNA_DTYPE[x_dtype], "activation": activation, "x_layout": x_layout, "bias": bias_dtype is not None}
+    if threads:
+        named["threads"] = threads
     if bias_dtype is not None:
         named["bias_dtype"] = LACUNA_DTYPE[bias_dtype]
     return tuple(sorted(named.items()))
@@ -160,6 +162,11 @@ def _device_name(device):
     if device.type == "cuda" and torch.version.hip is None:
         return f"cuda:{device.index}"
     raise errors.Unsupported(f"x is on '{device}'; Lacuna multiplies on CPUs and NVIDIA GPUs")
+
+
+def _threads(device):
+    """What torch.set_num_threads() says is for us too; on a GPU nothing is to be said."""
+    return torch.get_num_threads() if device == "cpu" else 0
 
 
 def _lines(x):
@@ -187,8 +194,9 @@ def plan_of(weight, x, bias, activation):
     """The plan that run() has used for such an x, or None."""
     k = weight.shape[1]
     x2, layout, _ = _lines(x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), k))
-    options = _options(x.dtype, None if bias is None else bias.dtype, activation, layout)
-    return _plans.plan_for(_in_dtype(weight, LACUNA_DTYPE[x.dtype]), x2.shape[0], _device_name(x.device), options, make=False)
+    device = _device_name(x.device)
+    options = _options(x.dtype, None if bias is None else bias.dtype, activation, layout, _threads(device))
+    return _plans.plan_for(_in_dtype(weight, LACUNA_DTYPE[x.dtype]), x2.shape[0], device, options, make=False)
 
 
 def run(weight, x, bias, activation, remember=False):
@@ -219,7 +227,7 @@ def run(weight, x, bias, activation, remember=False):
         return x.new_empty((*shape, n))
 
     on_gpu = device != "cpu"
-    options = _options(x.dtype, None if bias is None else bias.dtype, activation, layout)
+    options = _options(x.dtype, None if bias is None else bias.dtype, activation, layout, _threads(device))
     plan = _plan(weight, dtype, m, device, options)
     if plan.m != m:  # rounded up: rows of zeros behind x, and rows of y that nobody sees
         x2 = torch.nn.functional.pad(x2, (0, 0, 0, plan.m - m))
@@ -249,7 +257,7 @@ MOST_WAYS = 64  # of a weight; where sizes go on changing, none is met again
 def _kind_of(x, bias, activation):
     """All that decides how run() goes about CPU tensors, but for their places in memory."""
     of_bias = None if bias is None else (bias.dtype, bias.shape, bias.stride(), bias.device)
-    return x.dtype, x.shape, x.stride(), activation, of_bias
+    return x.dtype, x.shape, x.stride(), activation, of_bias, torch.get_num_threads()
 
 
 def _remember(weight, x, bias, activation, key, ld, shape):

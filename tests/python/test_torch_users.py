@@ -17,7 +17,7 @@ from torch_case import Case, Net, gaussian, linear
 
 import lacuna
 import lacuna.torch
-from lacuna import _torch_files, _torch_op, errors
+from lacuna import _plans, _torch_files, _torch_op, errors
 from lacuna.torch import SparseConv2d, SparseLinear, calibrate, load_sparse, save_sparse, sparsify
 
 
@@ -197,6 +197,20 @@ class Calls(Case):
             model.half()
             lacuna.torch.benchmark(model[0], x, seconds=0.01)
         self.assertTrue(torch.equal(model[0].dense_weight(), dense.half()))
+
+    def test_threads_are_as_many_as_pytorchs(self):
+        """Plans for as many as torch.set_num_threads() says, of operands that were met before too; a benchmark would be unfair otherwise."""
+        self.addCleanup(torch.set_num_threads, torch.get_num_threads())
+        layer, x = layer_of(), gaussian(3, 32)
+        for threads in (1, 2, 1, 3):
+            torch.set_num_threads(threads)
+            with torch.no_grad():
+                for _ in range(2):
+                    self.near(layer(x), x, layer.dense_weight(), layer.bias)
+            (_, options) = list(_plans.plans_of(layer.packed).plans)[-1][1]  # of the plan that was used last
+            self.assertEqual(dict(options)["threads"], threads)
+            self.assertNotEqual(lacuna.torch.benchmark(layer, x, seconds=0.01).layers[0].kernel, "")
+        self.assertEqual(len(lacuna.cached_plans(layer.packed)), 3)
 
     def test_no_outputs(self):
         layer, x = layer_of(0, 8, "2:4"), gaussian(3, 8).requires_grad_()
