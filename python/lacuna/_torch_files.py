@@ -105,6 +105,11 @@ def _check_tensor(name, own, tensor):
     """What load_state_dict() would find when it is too late, or not at all."""
     if not isinstance(own, torch.Tensor):
         return
+    if not isinstance(tensor, torch.Tensor):
+        raise errors.InvalidArgument(f"{name!r} of the source is of type {type(tensor).__name__}; it must be a tensor")
+    if tensor.is_meta or tensor.layout is not torch.strided:
+        lacks = "is on the device 'meta'" if tensor.is_meta else f"has the layout {tensor.layout}"
+        raise errors.InvalidArgument(f"the tensor {name!r} of the source {lacks}; it must have its values as they lie, torch.strided")
     if own.is_meta:
         raise errors.InvalidArgument(f"the model's {name!r} is on the device 'meta': model.to_empty(device='cpu') gives it memory")
     if tuple(own.shape) != tuple(tensor.shape):

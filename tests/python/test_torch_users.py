@@ -382,6 +382,23 @@ class Loading(Case):
         load_sparse(empty.to_empty(device="cpu"), path)
         self.assertTrue(torch.equal(empty(gaussian(3, 16)), model(gaussian(3, 16))))
 
+    def test_nothing_is_changed_by_what_is_no_tensor(self):
+        model = nn.Sequential(linear(16, 16), nn.LayerNorm(16))
+        state = copy.deepcopy(model)
+        sparsify(state, "2:4")
+        state = state.state_dict()
+        bias = torch.zeros(16)
+        refused = [
+            ("'1.bias' of the source is of type ndarray", bias.numpy()),
+            ("'1.bias' of the source is of type float", 1.0),
+            ("'1.bias' of the source is on the device 'meta'", bias.to("meta")),
+            ("'1.bias' of the source has the layout torch.sparse_coo", bias.to_sparse()),
+        ]
+        for text, value in refused:
+            with self.subTest(text=text), self.assertRaisesRegex(ValueError, text):
+                load_sparse(model, {**state, "1.bias": value})
+            self.assertIs(type(model[0]), nn.Linear)
+
     def test_a_weight_needs_no_values_of_the_layers(self):
         """Nothing is copied from a GPU, or read at all, of a layer whose weight is compressed already."""
         packed = layer_of().packed
