@@ -271,7 +271,7 @@ class SparseLinear(_Compressed):
 
 class SparseConv2d(_Compressed):
     """A convolution as one product: W [out, in, kh, kw] is compressed as [out, kh * kw * in], so that N:M groups lie along the input
-    channels of one tap, and patches of the input are its tokens.
+    channels of one tap (where these are a multiple of M), and patches of the input are its tokens.
 
     1 x 1 convolutions of channels-last inputs copy nothing; others copy their patches. Outputs are channels-last. groups must be 1 and
     padding_mode 'zeros'; there are no transposed convolutions.

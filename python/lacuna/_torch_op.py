@@ -48,6 +48,9 @@ class Known:
         self.dense = {}  # (dtype, device) -> W [n, k]
         self.ways = {}  # what operands are like -> how run() went about them: see run_again()
 
+    def __deepcopy__(self, memo):
+        return self  # as of the weight itself: parametrizations copy modules by their dicts
+
 
 _known = weakref.WeakKeyDictionary()  # Weight -> Known
 _weights = weakref.WeakValueDictionary()  # number -> Weight

@@ -234,6 +234,8 @@ class State(Case):
         torch.save(nn.Sequential(layer), file)
         file.seek(0)
         self.same(layer, torch.load(file, weights_only=False)[0])
+        nn.utils.parametrize.register_parametrization(layer, "bias", nn.ReLU())  # modules of such a class are copied by their dicts
+        self.same(layer, copy.deepcopy(layer))
 
     def test_state_dict(self):
         for pattern in PATTERNS["cpu"]:
@@ -294,6 +296,7 @@ class State(Case):
             layer(gaussian(5, 40)), layer(gaussian(5, 40))
         with torch.autocast("cpu", torch.bfloat16):
             layer(gaussian(5, 40).requires_grad_()).sum().backward()
+        gc.collect()  # what other tests have left
         gone, before = weakref.ref(layer.packed), len(_plans._caches)
         del layer
         gc.collect()
