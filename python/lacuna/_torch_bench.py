@@ -194,7 +194,7 @@ def benchmark(model, example, *, seconds=0.2):
     (a tensor, a tuple of arguments or a dict) brings them; then the whole model both ways. `seconds` for each layer and each way.
 
     On a GPU layers are timed in CUDA graphs with cold caches, so that neither the host's time nor a weight that fits the cache flatters
-    anyone; the whole model as it is called. str() of the result is a table.
+    anyone; the whole model as it is called. Nothing runs as torch.compile has compiled it. str() of the result is a table.
     """
     names = {layer: name for name, layer in model.named_modules() if isinstance(layer, layers._Compressed)}
     if not names:

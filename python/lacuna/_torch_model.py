@@ -1,8 +1,9 @@
 """sparsify() and calibrate(): whole models, in place."""
 
 import fnmatch
+import sys
 from collections.abc import Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -301,11 +302,13 @@ def call(model, batch):
 
 @contextmanager
 def evaluating(model):
-    """Without gradients, and as eval() has it; after that each module is in the mode that it was in."""
+    """Without gradients, and as eval() has it; after that each module is in the mode that it was in. Programs that torch.compile has made
+    are left aside: they see neither hooks nor a forward() that is put in a layer's place."""
     modes = [(module, module.training) for module in model.modules()]
+    is_compiled = "torch._dynamo" in sys.modules  # if not, nothing is; and importing it takes seconds
     try:
         model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), torch.compiler.set_stance("force_eager") if is_compiled else nullcontext():
             yield
     finally:
         for module, training in modes:

@@ -341,6 +341,27 @@ class Replacing(Case):
         with self.assertRaisesRegex(ValueError, r"the layer '0': x has the shape \(4, 15\)"):
             calibrate(model, [gaussian(4, 15)])
 
+    def test_models_that_are_compiled(self):
+        """What was compiled before sees no hooks, nor the dense layers that a benchmark puts in."""
+        torch._dynamo.reset()
+        self.addCleanup(torch._dynamo.reset)
+        for in_place in (False, True):
+            model, x = nn.Sequential(linear(32, 32), nn.ReLU(), linear(8, 32)), gaussian(4, 32)
+            compiled = torch.compile(model, backend="aot_eager")
+            if in_place:
+                model.compile(backend="aot_eager")
+                compiled = model
+            with torch.no_grad():
+                compiled(x)
+            self.assertEqual([one.samples for one in calibrate(compiled, [x, x]).values()], [8, 8])
+            sparsify(compiled, "2:4")
+            with torch.no_grad():
+                compiled(x)
+            result = lacuna.torch.benchmark(compiled, x, seconds=0.01)
+            self.assertEqual([t.k for t in result.layers], [32, 32])
+            with torch.no_grad():
+                self.assertTrue(torch.equal(compiled(x), model[2](model[1](model[0](x)))))
+
     def test_benchmark_leaves_the_modes(self):
         model = nn.Sequential(linear(16, 16), nn.BatchNorm1d(16)).train()
         model[1].eval()
