@@ -15,6 +15,9 @@ from . import _torch_op as op
 PART_DTYPES = {"counts": torch.int32, "columns": torch.int32, "row_perm": torch.int32, "col_perm": torch.int32}  # u32 in the format
 
 
+READ_BY_THE_MODEL = "its dense() is a tensor. A layer whose weight the model reads itself must stay dense: sparsify(exclude=...)"
+
+
 class WeightView:
     """What `layer.weight` is: the shape, dtype and device of W, which dense() makes. nn.functional.linear() multiplies by it; PyTorch's other
     functions refuse it, and its fast paths, which would read W itself, leave such a layer alone."""
@@ -52,7 +55,10 @@ class WeightView:
         weight = args[1] if len(args) > 1 else kwargs.get("weight")
         if function is nn.functional.linear and isinstance(weight, cls):
             return _linear(*args, **kwargs)
-        raise TypeError(f"{getattr(function, '__name__', function)}() cannot take a compressed weight; its dense() is a tensor")
+        raise TypeError(f"{getattr(function, '__name__', function)}() cannot take a compressed weight; {READ_BY_THE_MODEL}")
+
+    def __getattr__(self, name):
+        raise AttributeError(f"a compressed weight has no {name!r}; {READ_BY_THE_MODEL}")
 
 
 def _linear(input, weight, bias=None):

@@ -181,6 +181,9 @@ class Calls(Case):
         for text, call in refused:
             with self.subTest(text=text), self.assertRaisesRegex(TypeError, text):
                 call()
+        with self.assertRaisesRegex(AttributeError, r"a compressed weight has no 'mul_'; .* sparsify\(exclude=\.\.\.\)"):
+            model.inner.weight.mul_(2)
+        self.assertFalse(hasattr(model.inner.weight, "data"))
 
     def test_another_default_device(self):
         """What lies in the host's memory does so whatever torch.set_default_device() says."""
