@@ -55,10 +55,10 @@ def _from_state(state):
 
 
 def load_sparse(model, source, *, strict=True):
-    """Loads a container that `lacuna prune` or save_sparse() wrote, or a state_dict of a sparsified model, itself or in a safetensors file, into
-    a model whose layers are dense or sparse. Layers whose weight is compressed there become sparse ones, in place, in the dtype and on the device that they have;
-    all other tensors are copied. strict: names that are missing on either side are an error; of the names that one tensor has in the model
-    (tied embeddings) one is enough. After an error nothing is changed. Returns (missing, unexpected).
+    """Loads a container that `lacuna prune` or save_sparse() wrote, or a state_dict of a sparsified model, itself or in a safetensors file,
+    into a model whose layers are dense or sparse. Layers whose weight is compressed there become sparse ones, in place, in the dtype and on
+    the device that they have; all other tensors are copied. strict: names that are missing on either side are an error; of the names that
+    one tensor has in the model (tied embeddings) one is enough. After an error nothing is changed. Returns (missing, unexpected).
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is of type {type(model).__name__}; it must be a torch.nn.Module")

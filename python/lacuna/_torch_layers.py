@@ -19,8 +19,8 @@ READ_BY_THE_MODEL = "its dense() is a tensor. A layer whose weight the model rea
 
 
 class WeightView:
-    """What `layer.weight` is: the shape, dtype and device of W, which dense() makes. nn.functional.linear() multiplies by it; PyTorch's other
-    functions refuse it, and its fast paths, which would read W itself, leave such a layer alone."""
+    """What `layer.weight` is: the shape, dtype and device of W, which dense() makes. nn.functional.linear() multiplies by it; PyTorch's
+    other functions refuse it, and its fast paths, which would read W itself, leave such a layer alone."""
 
     is_nested = False
     requires_grad = False
