@@ -90,7 +90,7 @@ def predict(row, constants):
     levels = row["levels"]
     feed = levels["memory"] + levels["l3"]
     busy = max(levels["l2"], levels["loads"], levels["fma"]) / constants["reach"].get(row["dataflow"], 0.9)
-    lost = 0.0 if row["dataflow"] == "permute" else constants["lost"]
+    lost = 0.05 if row["dataflow"] == "permute" else constants["lost"]
     return max(feed, busy) + lost * min(feed, busy) + constants["packing"] * levels["packing"] + START[row["threads"] > 1]
 
 

@@ -236,7 +236,7 @@ lac_status lac_cpu_permute_execute(const lac_problem *problem, const void *opaqu
 
 /* In loads' worth of time, fitted: a vector of weights with its indices, and picking for a token from 1, 2 and 4 registers;
  * an element of X packed and of Y finished. */
-static const double DECODE = 2.0, PICK[] = {2.7, 5.0, 9.7}, PACK_X = 1.0, FINISH_Y = 4.0;
+static const double DECODE = 2.0, PICK[] = {2.7, 4.0, 8.6}, PACK_X = 1.0, FINISH_Y = 4.0;
 
 lac_cost lac_cpu_permute_cost(const lac_problem *problem)
 {

@@ -16,7 +16,7 @@ typedef struct lac_cpu_work {
     double fmas;     /* vector FMAs, and those that could have run while one waits for another */
     double packing;  /* loads' worth of moving X in and Y out                                  */
     double reach;    /* of the rates of the core, that the dataflow reaches                     */
-    bool runs_ahead; /* asks memory for operands so early that it never waits: all of the shorter side is hidden */
+    bool runs_ahead; /* asks memory for operands so early that it hardly waits: nearly all of the shorter side is hidden */
 } lac_cpu_work;
 
 /* Independent FMAs that it takes to keep the pipes busy: two pipes, four cycles, less what running ahead hides. */
