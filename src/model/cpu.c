@@ -1,6 +1,6 @@
-/* cpu.c - the performance model of the CPU kernels. Each level takes amount / rate, with the rates that model/rates.c
- * measured; the constants were fitted (docs/model.md). What feeds the core (memory and the third-level cache) and what the core does (the second-level cache, loads,
- * FMAs: the slowest of them) overlap in part; packing comes before and after. cpu/kernels.c counts the amounts.
+/* cpu.c - the performance model of the CPU kernels. Each level takes amount / rate, with the rates that model/rates.c measured; the
+ * constants were fitted (docs/model.md). What feeds the core (memory and the third-level cache) and what the core does (the second-level
+ * cache, loads, FMAs: the slowest of them) overlap in part; packing comes before and after. cpu/kernels.c counts the amounts.
  *
  *     feed = memory + l3        work = max(l2, loads, fma) / reach
  *     seconds = max(feed, work) + 0.85 min(feed, work) + packing + start
@@ -11,11 +11,11 @@
 
 #include "model/rates.h"
 
-static const double STREAMING =
-    1.45; /* of the rate of memory, that kernels reach: they stream for longer than it was measured */
-static const double OVERLAP_LOST = 0.85, LOST_AHEAD = 0.05; /* of the shorter side        */
-static const double START = 0.5e-6;      /* seconds: a call                               */
-static const double FORK = 5.0e-6;       /* seconds: waking the other threads             */
+static const double STREAMING = 1.45; /* of the rate of memory, that kernels reach: they stream for longer than was measured */
+static const double OVERLAP_LOST = 0.85; /* of the shorter side                                 */
+static const double LOST_AHEAD = 0.05;   /* the same, where a kernel asks for its weights ahead */
+static const double START = 0.5e-6;      /* seconds: a call                                     */
+static const double FORK = 5.0e-6;       /* seconds: waking the other threads                   */
 
 static lac_level make_level(const char *name, const char *unit, double amount, double rate, const char *remedy)
 {
