@@ -32,7 +32,7 @@ static const double REACH_BROADCAST = 0.59, REACH_DENSE = 0.71, REACH_STREAM = 0
 static const double BROADCAST_TILE = 60.0;
 /* What a slot of broadcast takes beside its operands: half a load for the column, one and a half to ask for weights. */
 static const double BROADCAST_SLOT = 2.0;
-/* What a strip of stream takes in each block beside its slots and sums, in loads: counts, loops, a wrong guess at their end. */
+/* What a strip of stream takes in each block beside its slots and sums, in loads: its numbers, loops, a wrong guess at their end. */
 static const double STREAM_STRIP = 20.0;
 /* The plain kernel, in the same: a product by the tokens of its tile, looking up a column, decoding a weight, storing. */
 static const double PLAIN_PRODUCT_1 = 2.5, PLAIN_PRODUCT_4 = 1.8, PLAIN_PRODUCT_16 = 0.9;
@@ -147,8 +147,7 @@ static lac_cost dense_cost(const lac_problem *problem)
 }
 
 /* A slot that all rows of a strip share loads a vector of each tile's tokens, a broadcast for each row and a quarter of a
- * column; one with a column for each of two rows loads the vectors twice. Two rows share a column as often as chance has it:
- * by the density, or among the 4 inputs selected for a V:N:M group. */
+ * column; one with a column for each of two rows loads the vectors twice. */
 static lac_cost stream_cost(const lac_problem *problem)
 {
     const lac_cpu_unit *unit = problem->kernel->config;
@@ -159,8 +158,7 @@ static lac_cost stream_cost(const lac_problem *problem)
     double tiles = (double)lac_ceil_divide(problem->m, (int64_t)vectors * unit->lanes);
     double padding = rows == 2 ? 1.0 : (double)lac_round_up(g->unit_n, rows) / (double)g->unit_n;
     double weights = (double)w->kept * padding;
-    double density = (double)w->kept / at_least_one((double)g->n * (double)g->k);
-    double shared = rows == 4 ? 1.0 : w->pattern.family == LAC_FAMILY_VNM ? w->pattern.n / (double)LAC_VNM_SELECTED : density;
+    double shared = lac_cpu_stream_shared(problem);
     double fmas = (double)lac_round_up(problem->m, unit->lanes) * weights / unit->lanes;
     double slots = fmas / (rows * vectors);
     double strip_blocks =

@@ -13,6 +13,8 @@
  * Bottleneck: loads from the first-level cache (stream_body.h). */
 #include "cpu/stream.h"
 
+#include <math.h>
+
 #include "core/arithmetic.h"
 #include "core/parallel.h"
 #include "cpu/finish.h"
@@ -21,12 +23,14 @@
 #include "cpu/stream_state.h"
 #include "format/weight.h"
 
-/* Rows in a work item, a power of two: over so many the block of X is used again. */
-enum { MOST_ITEM_ROWS = 256, LEAST_ITEM_ROWS = 32 };
+/* The fewest rows in a work item. */
+enum { LEAST_ITEM_ROWS = 32 };
+/* The more rows in a pool, the more the two of a pair have in common; but threads must have items to share out. */
+enum { LEAST_POOLS = 32 };
 /* Parts that the tiles of a panel are cut into at most, so that threads have enough to share out. */
 enum { MOST_TOKEN_PARTS = 4 };
-/* Columns are 16-bit numbers within a block. */
-enum { MOST_BLOCK_COLUMNS = 65536 };
+/* Columns and slots are counted in 16 bits within a block. */
+enum { MOST_BLOCK_COLUMNS = 65535 };
 /* Strips with common columns that pay for bringing these to the first-level cache. */
 enum { SHARING_STRIPS = 8 };
 
@@ -109,18 +113,26 @@ static int64_t panel_tiles(const lac_problem *problem)
     return tiles;
 }
 
-/* The more rows an item has, the more often its block of X is used; so where threads are many, items are cut by tiles first,
+/* Which rows are a pair decides in which order their products are summed: it must not depend on the number of threads. */
+int64_t lac_cpu_stream_pool_rows(const lac_problem *problem)
+{
+    int64_t rows = LAC_CPU_STREAM_POOL_ROWS;
+    while (rows > LEAST_ITEM_ROWS && problem->weight->geometry.n < LEAST_POOLS * rows) rows /= 2;
+    return rows;
+}
+
+/* The more rows an item has, the more often its block of X is used again; so where threads are many, items are cut by tiles first,
  * each of which reads the item's part of W again, from the third-level cache. Where threads share out the tokens, as few
  * items as possible. */
 int64_t lac_cpu_stream_item_rows(const lac_problem *problem)
 {
-    int64_t rows = MOST_ITEM_ROWS, n = problem->weight->geometry.n, items = least_items(problem);
+    int64_t rows = LAC_CPU_STREAM_ITEM_ROWS, n = problem->weight->geometry.n, items = least_items(problem);
     if (by_tokens(problem))
         items = 2;
     else
         items = lac_ceil_divide(items, lac_smaller(panel_tiles(problem), MOST_TOKEN_PARTS));
     while (rows > LEAST_ITEM_ROWS && n < items * rows) rows /= 2;
-    return rows;
+    return lac_cpu_stream_rows(problem->weight) == 2 ? lac_larger(rows, lac_cpu_stream_pool_rows(problem)) : rows;
 }
 
 /* Parts of a panel's tiles, an item of each. */
@@ -145,6 +157,23 @@ int64_t lac_cpu_stream_block_columns(const lac_problem *problem)
     if (g->group_m) columns = columns / (g->group_m * g->unit_k) * (g->group_m * g->unit_k); /* equal counts in every block */
     if (columns < 16) columns = 16;
     return lac_smaller(columns, MOST_BLOCK_COLUMNS);
+}
+
+/* Two rows share a column by chance as often as the density says, or among the 4 inputs selected for a V:N:M group. A pair is the best
+ * of a pool: by so many standard deviations of what rows share within a block, 1 for 32 rows and a quarter more with each doubling
+ * (fitted to random masks of six patterns, which it meets within 2% of the slots but for few slots in small pools). */
+double lac_cpu_stream_shared(const lac_problem *problem)
+{
+    const lac_weight *w = problem->weight;
+    const lac_geometry *g = &w->geometry;
+    if (lac_cpu_stream_rows(w) == 4) return 1.0;
+    double density = g->n && g->k ? (double)w->kept / ((double)g->n * (double)g->k) : 0.0;
+    double chance = w->pattern.family == LAC_FAMILY_VNM ? w->pattern.n / (double)LAC_VNM_SELECTED : density;
+    double slots = density * (double)lac_smaller(lac_cpu_stream_block_columns(problem), g->k), doublings = 0.0;
+    for (int64_t rows = LEAST_ITEM_ROWS; rows < lac_cpu_stream_pool_rows(problem); rows *= 2) doublings += 1.0;
+    if (slots < 4.0) return 0.0; /* fours are shared, or none */
+    double shared = chance + (1.0 + doublings / 4.0) * (1.0 - chance) * sqrt(chance / slots);
+    return shared < 1.0 ? shared : 1.0;
 }
 
 /* ---- executing */
@@ -233,8 +262,8 @@ static void multiply_item(const item *it)
             lac_cpu_stream_call call = {.rows = s->rows,
                                         .vectors = lac_cpu_tile_at(it->tokens, first_token) / unit->lanes,
                                         .fresh = b == 0,
-                                        .strips = it->last - it->first,
-                                        .counts = s->counts + b * s->strips + it->first,
+                                        .count = it->last - it->first,
+                                        .strips = s->strip + b * s->strips + it->first,
                                         .columns = s->columns + first.column,
                                         .values = s->values + first.slot * s->rows,
                                         .packed = block_of(it, b, first_token),

@@ -15,6 +15,8 @@ int lac_cpu_stream_rows(const lac_weight *weight);
 int lac_cpu_stream_tile_vectors(const lac_problem *problem);
 /* Columns in a block. */
 int64_t lac_cpu_stream_block_columns(const lac_problem *problem);
+/* About how many of the slots of a row all rows of its strip share, of 1. */
+double lac_cpu_stream_shared(const lac_problem *problem);
 size_t lac_cpu_stream_workspace(const lac_problem *problem);
 lac_status lac_cpu_stream_prepare(const lac_problem *problem, void **state);
 lac_status lac_cpu_stream_execute(const lac_problem *problem, const void *state, const lac_call *call);

@@ -5,7 +5,9 @@
  * are read at once) and R*V FMAs, which are then the bottleneck. A slot in which each of R = 2 rows has a column of its own
  * costs 2 V loads, each folded into its FMA: two loads a cycle are the bottleneck, V / (V + 1.25) of the FMA rate at best.
  * Two rows rather than one make 2 V sums that do not wait for each other, of half as many tokens: a block of X that fits the
- * first-level cache has twice the columns. Between strips the sums change, 2 R V loads and stores. */
+ * first-level cache has twice the columns. Between strips the sums change, 2 R V loads and stores: those of two rows lie
+ * wherever these are, since preparing chooses the two that share most (stream_pairs.c). A strip's numbers are one word, and its slots
+ * one run of columns and one of weights: what it takes beside its slots counts, with 20 to 40 of these. */
 #ifndef LAC_CPU_STREAM_BODY_H
 #define LAC_CPU_STREAM_BODY_H
 
@@ -95,93 +97,113 @@ LAC_INLINE uint64_t lac_stream_columns(const uint16_t *columns)
     return four;
 }
 
+/* Where the next slot lies. */
+typedef struct lac_stream_place {
+    const uint16_t *columns;
+    const float *values;
+} lac_stream_place;
+
 /* 4 rows, all slots shared. */
-LAC_INLINE void lac_stream_four(const int vectors, const float *packed, const uint16_t *columns, const float *values,
-                                uint32_t count, lac_vec sum[][LAC_STREAM_VECTORS_2])
+LAC_INLINE lac_stream_place lac_stream_four(const int vectors, const float *packed, lac_stream_place at,
+                                            lac_cpu_stream_strip strip, lac_vec sum[][LAC_STREAM_VECTORS_2])
 {
     const unsigned width = (unsigned)vectors * LAC_LANES;
-    const uint16_t *end = columns + count, *end_of_fours = columns + count / 4 * 4;
-    for (; columns < end_of_fours; columns += 4, values += 16) {
-        uint64_t four = lac_stream_columns(columns);
+    unsigned left = strip.shared;
+    for (; left >= 4; left -= 4, at.columns += 4, at.values += 16) {
+        uint64_t four = lac_stream_columns(at.columns);
         LAC_UNROLL
         for (int i = 0; i < 4; ++i, four >>= 16)
-            lac_stream_shared(4, vectors, packed + (uint64_t)(uint16_t)four * width, values + i * 4, sum);
+            lac_stream_shared(4, vectors, packed + (uint64_t)(uint16_t)four * width, at.values + i * 4, sum);
     }
-    for (; columns < end; ++columns, values += 4)
-        lac_stream_shared(4, vectors, packed + (uint64_t)*columns * width, values, sum);
+    for (; left > 0; --left, ++at.columns, at.values += 4)
+        lac_stream_shared(4, vectors, packed + (uint64_t)*at.columns * width, at.values, sum);
+    return at;
 }
 
-/* 2 rows: a shared slot, which has loads to spare, and a slot of own columns, which lacks them, in turns as long as there are
- * both; shared ones are a multiple of four. */
-LAC_INLINE void lac_stream_pair(const int vectors, const float *packed, const uint16_t *columns, const float *values,
-                                lac_cpu_stream_count count, lac_vec sum[][LAC_STREAM_VECTORS_2])
+/* 2 rows. A shared slot has loads to spare and one of own columns lacks them, so they come in turns as long as there are both. */
+LAC_INLINE lac_stream_place lac_stream_pair(const int vectors, const float *packed, lac_stream_place at,
+                                            lac_cpu_stream_strip strip, lac_vec sum[][LAC_STREAM_VECTORS_2])
 {
     const unsigned width = (unsigned)vectors * LAC_LANES;
-    const uint16_t *own = columns + count.shared, *end = own + 2 * (uint64_t)count.own;
-    const float *own_values = values + 2 * (uint64_t)count.shared;
-    const uint32_t most = count.shared < count.own ? count.shared : count.own / 4 * 4;
-    const uint32_t both = 2 * count.shared >= count.own ? most : 0; /* one more loop must pay for its end */
-    const uint16_t *end_of_both = columns + both, *end_of_shared = columns + count.shared;
-    for (; columns < end_of_both; columns += 4, values += 8) {
-        uint64_t four = lac_stream_columns(columns);
+    for (unsigned left = strip.turns; left > 0; left -= 4, at.columns += 12, at.values += 16) {
+        uint64_t four = 0;
         LAC_UNROLL
-        for (int i = 0; i < 4; i += 2, own += 4, own_values += 4) {
-            uint64_t four_own = lac_stream_columns(own);
-            LAC_UNROLL
-            for (int j = 0; j < 2; ++j, four >>= 16, four_own >>= 32) {
-                lac_stream_shared(2, vectors, packed + (uint64_t)(uint16_t)four * width, values + 2 * (i + j), sum);
-                lac_stream_own(vectors, packed + (uint64_t)(uint16_t)four_own * width, own_values + 2 * j, sum[0]);
-                lac_stream_own(vectors, packed + (uint64_t)(uint16_t)(four_own >> 16) * width, own_values + 2 * j + 1, sum[1]);
-            }
+        for (int i = 0; i < 12; ++i, four >>= 16) { /* of each turn the shared column, then the rows' own */
+            if (i % 4 == 0) four = lac_stream_columns(at.columns + i);
+            const float *x = packed + (uint64_t)(uint16_t)four * width, *values = at.values + i / 3 * 4;
+            if (i % 3 == 0)
+                lac_stream_shared(2, vectors, x, values, sum);
+            else
+                lac_stream_own(vectors, x, values + 1 + i % 3, sum[i % 3 - 1]);
         }
     }
-    for (; columns < end_of_shared; columns += 4, values += 8) {
-        uint64_t four = lac_stream_columns(columns);
+    for (unsigned left = strip.shared; left > 0; left -= 4, at.columns += 4, at.values += 8) {
+        uint64_t four = lac_stream_columns(at.columns);
         LAC_UNROLL
         for (int i = 0; i < 4; ++i, four >>= 16)
-            lac_stream_shared(2, vectors, packed + (uint64_t)(uint16_t)four * width, values + i * 2, sum);
+            lac_stream_shared(2, vectors, packed + (uint64_t)(uint16_t)four * width, at.values + i * 2, sum);
     }
-    for (; end - own >= 4; own += 4, own_values += 4) {
-        uint64_t four = lac_stream_columns(own);
+    for (unsigned left = strip.own / 2; left > 0; --left, at.columns += 4, at.values += 4) {
+        uint64_t four = lac_stream_columns(at.columns);
         LAC_UNROLL
         for (int i = 0; i < 4; ++i, four >>= 16)
-            lac_stream_own(vectors, packed + (uint64_t)(uint16_t)four * width, own_values + i, sum[i % 2]);
+            lac_stream_own(vectors, packed + (uint64_t)(uint16_t)four * width, at.values + i, sum[i % 2]);
     }
-    if (own < end) {
-        lac_stream_own(vectors, packed + (uint64_t)own[0] * width, own_values, sum[0]);
-        lac_stream_own(vectors, packed + (uint64_t)own[1] * width, own_values + 1, sum[1]);
+    if (strip.own % 2) {
+        lac_stream_own(vectors, packed + (uint64_t)at.columns[0] * width, at.values, sum[0]);
+        lac_stream_own(vectors, packed + (uint64_t)at.columns[1] * width, at.values + 1, sum[1]);
+        at.columns += 2;
+        at.values += 2;
     }
+    return at;
 }
 
 LAC_INLINE void lac_stream_tile(const int rows, const int vectors, const lac_cpu_stream_call *call)
 {
     const int width = vectors * LAC_LANES;
-    const uint16_t *columns = call->columns;
-    const float *values = call->values, *packed = call->packed;
-    float *sums = call->sums;
+    const float *packed = call->packed;
+    lac_stream_place at = {call->columns, call->values};
     const char *ahead = call->ahead.begin;
     int64_t due = 0;                                                                     /* rows of `ahead` times strips */
     const char *next = call->next, *end_of_next = next ? next + call->next_bytes : NULL; /* the last block has no next */
-    const int64_t next_step = call->strips > 0 ? (call->next_bytes / call->strips + 64) / 64 * 64 : 0;
-    for (int64_t strip = 0; strip < call->strips; ++strip, sums += rows * width) {
-        for (due += call->ahead.rows; due >= call->strips; due -= call->strips, ahead += call->ahead.stride)
+    const int64_t next_step = call->count > 0 ? (call->next_bytes / call->count + 64) / 64 * 64 : 0;
+    float *first = call->sums; /* of a strip of 4 rows */
+    for (const lac_cpu_stream_strip *s = call->strips, *end = s + call->count; s < end; ++s, first += rows * width) {
+        for (due += call->ahead.rows; due >= call->count; due -= call->count, ahead += call->ahead.stride)
             for (int64_t line = 0; line < call->ahead.bytes; line += 64) __builtin_prefetch(ahead + line, 1, 2);
         for (const char *stop = end_of_next - next > next_step ? next + next_step : end_of_next; next < stop; next += 64)
             __builtin_prefetch(next, 0, 2);
-        const lac_cpu_stream_count count = call->counts[strip];
+        lac_cpu_stream_strip strip;
+        memcpy(&strip, s, sizeof strip);
+        float *sums[LAC_STREAM_ROWS];
+        LAC_UNROLL
+        for (int r = 0; r < rows; ++r) sums[r] = rows == 2 ? call->sums + strip.sums_of[r] * width : first + r * width;
         lac_vec sum[LAC_STREAM_ROWS][LAC_STREAM_VECTORS_2];
         LAC_UNROLL
         for (int r = 0; r < rows; ++r) LAC_UNROLL
-        for (int v = 0; v < vectors; ++v)
-            sum[r][v] = call->fresh ? lac_vec_zero() : lac_vec_load(sums + r * width + v * LAC_LANES);
-        if (rows == 2) lac_stream_pair(vectors, packed, columns, values, count, sum);
-        if (rows == 4) lac_stream_four(vectors, packed, columns, values, count.shared, sum);
-        columns += count.shared + (uint64_t)count.own * rows;
-        values += (uint64_t)(count.shared + count.own) * rows;
+        for (int v = 0; v < vectors; ++v) sum[r][v] = call->fresh ? lac_vec_zero() : lac_vec_load(sums[r] + v * LAC_LANES);
+        at = rows == 2 ? lac_stream_pair(vectors, packed, at, strip, sum) : lac_stream_four(vectors, packed, at, strip, sum);
         LAC_UNROLL
         for (int r = 0; r < rows; ++r) LAC_UNROLL
-        for (int v = 0; v < vectors; ++v) lac_vec_store(sums + r * width + v * LAC_LANES, sum[r][v]);
+        for (int v = 0; v < vectors; ++v) lac_vec_store(sums[r] + v * LAC_LANES, sum[r][v]);
     }
+}
+
+static int lac_stream_closest(const uint64_t *masks, int64_t words, int row, const uint8_t *left, int count, uint32_t *common)
+{
+    const uint64_t *own = masks + row * words;
+    int best = 0;
+    *common = 0;
+    for (int i = 0; i < count; ++i) {
+        const uint64_t *other = masks + left[i] * words;
+        uint32_t both = 0;
+        for (int64_t w = 0; w < words; ++w) both += (uint32_t)__builtin_popcountll(own[w] & other[w]);
+        if (both / 4 > *common / 4 || i == 0) {
+            best = i;
+            *common = both;
+        }
+    }
+    return best;
 }
 
 #define LAC_STREAM_CASE(rows, vectors)                                                                                         \

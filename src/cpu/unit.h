@@ -34,27 +34,30 @@ typedef struct lac_cpu_broadcast_call {
     int64_t ahead_step;      /* ... so many bytes further                                                 */
 } lac_cpu_broadcast_call;
 
-/* Dataflow "stream": tokens along the vector, weights broadcast. Strips of rows, one after another; a strip has slots whose
- * column all its rows read, and then slots in which each row has a column of its own:
+/* Dataflow "stream": tokens along the vector, weights broadcast. Strips of rows, one after another. A shared slot has one column
+ * for all rows of its strip and a weight for each, an own slot a column and a weight for each:
  *
- *     sums[r][t] (+)= sum over s of values[s][r] * packed[columns[s]][t]                  s below shared
- *                   + sum over s of values[shared + s][r] * packed[columns[shared + s * rows + r]][t]     s below own
+ *     sums[r][t] += values[r] * packed[columns[0]][t]     or     values[r] * packed[columns[r]][t]
  *
- * for r < rows, t < vectors * lanes. */
-typedef struct lac_cpu_stream_count {
-    uint32_t shared, own;
-} lac_cpu_stream_count;
+ * for r < rows, t < vectors * lanes. A strip's slots lie in the order of use: a shared one and an own one in turns, the shared ones
+ * that are left, the own ones that are left. 4 rows have shared slots only. */
+typedef struct lac_cpu_stream_strip {
+    uint16_t turns;     /* of two slots, a multiple of four              */
+    uint16_t shared;    /* slots; with 2 rows a multiple of four         */
+    uint16_t own;       /* slots                                         */
+    uint8_t sums_of[2]; /* 2 rows: which of the sums; 4 have the next    */
+} lac_cpu_stream_strip;
 
 typedef struct lac_cpu_stream_call {
     int rows;    /* 2, or 4 with no slots of their own                      */
     int vectors; /* 1 to lac_cpu_unit.stream_vectors[rows == 4]             */
     bool fresh;  /* sums begins at zero                                     */
-    int64_t strips;
-    const lac_cpu_stream_count *counts; /* [strips]                                                */
+    int64_t count;
+    const lac_cpu_stream_strip *strips; /* [count]                                                 */
     const uint16_t *columns;            /* of all slots, counted from the block's first            */
-    const float *values;                /* [slots of all][rows]                                    */
+    const float *values;                /* of all slots                                            */
     const float *packed;                /* [columns of the block][vectors * lanes]                 */
-    float *sums;                        /* [strips][rows][vectors * lanes]                         */
+    float *sums;                        /* [count * rows][vectors * lanes]                         */
     lac_cpu_region ahead;               /* asked for on the way, to be written soon                */
     const char *next;                   /* the `packed` of the next call, asked for on the way     */
     int64_t next_bytes;
@@ -135,6 +138,9 @@ typedef struct lac_cpu_unit {
     void (*broadcast)(const lac_cpu_broadcast_call *call);
     int stream_vectors[2]; /* the most beside 2 rows, beside 4 */
     void (*stream)(const lac_cpu_stream_call *call);
+    /* Which entry of `left`, numbers of `count` other rows, has the most columns in common with row `row`, by whole fours of
+     * them and the first of equals; *common tells how many. A row is `words` words of `masks`. */
+    int (*closest)(const uint64_t *masks, int64_t words, int row, const uint8_t *left, int count, uint32_t *common);
     void (*expand)(const lac_cpu_expand_call *call);
     int permute_strip, permute_bits; /* rows of a strip; the widest index */
     void (*permute)(const lac_cpu_permute_call *call);

@@ -22,6 +22,7 @@ const lac_cpu_unit LAC_UNIT_TABLE(LAC_UNIT_NAME) = {
     .broadcast = lac_broadcast,
     .stream_vectors = {LAC_STREAM_VECTORS_2, LAC_STREAM_VECTORS_4},
     .stream = lac_stream,
+    .closest = lac_stream_closest,
     .expand = lac_expand_any,
     .permute_strip = LAC_PERMUTE_STRIP,
     .permute_bits = LAC_PERMUTE_BITS,
