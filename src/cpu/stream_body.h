@@ -76,7 +76,7 @@ LAC_INLINE void lac_stream_shared(const int rows, const int vectors, const float
     for (int r = 0; r < rows; ++r) {
         weight[r] = lac_vec_repeat(values + r);
         LAC_UNROLL
-        for (int v = 0; v < vectors; ++v) sum[r][v] = lac_vec_fma(weight[r], tokens[v], sum[r][v]);
+        for (int v = 0; v < vectors; ++v) LAC_STREAM_FMA(sum[r][v], weight[r], tokens[v]);
     }
 }
 
@@ -108,14 +108,14 @@ LAC_INLINE lac_stream_place lac_stream_four(const int vectors, const float *pack
                                             lac_cpu_stream_strip strip, lac_vec sum[][LAC_STREAM_VECTORS_2])
 {
     const unsigned width = (unsigned)vectors * LAC_LANES;
-    unsigned left = strip.shared;
-    for (; left >= 4; left -= 4, at.columns += 4, at.values += 16) {
+    const uint16_t *end = at.columns + strip.shared, *end_of_fours = at.columns + strip.shared / 4 * 4;
+    for (; at.columns < end_of_fours; at.columns += 4, at.values += 16) {
         uint64_t four = lac_stream_columns(at.columns);
         LAC_UNROLL
         for (int i = 0; i < 4; ++i, four >>= 16)
             lac_stream_shared(4, vectors, packed + (uint64_t)(uint16_t)four * width, at.values + i * 4, sum);
     }
-    for (; left > 0; --left, ++at.columns, at.values += 4)
+    for (; at.columns < end; ++at.columns, at.values += 4)
         lac_stream_shared(4, vectors, packed + (uint64_t)*at.columns * width, at.values, sum);
     return at;
 }
