@@ -31,6 +31,8 @@ enum { LEAST_POOLS = 32 };
 enum { MOST_TOKEN_PARTS = 4 };
 /* Columns and slots are counted in 16 bits within a block. */
 enum { MOST_BLOCK_COLUMNS = 65535 };
+/* Slots of a strip in a block that pay for its sums; with fewer, blocks are wider, by half at most. */
+enum { LEAST_SLOTS = 24 };
 /* Strips with common columns that pay for bringing these to the first-level cache. */
 enum { SHARING_STRIPS = 8 };
 
@@ -143,7 +145,8 @@ static int64_t token_parts(const lac_problem *problem)
 }
 
 /* Columns of X whose tile fills five eighths of the first-level cache. Where many strips in a row have the same columns
- * (or choose among the same), only those need to fit, so blocks may be that much wider. */
+ * (or choose among the same), only those need to fit, so blocks may be that much wider. Where rows keep few columns blocks fill all but
+ * a sixteenth of the cache: what is pushed out costs less than sums that change after a few slots. */
 int64_t lac_cpu_stream_block_columns(const lac_problem *problem)
 {
     const lac_geometry *g = &problem->weight->geometry;
@@ -154,6 +157,9 @@ int64_t lac_cpu_stream_block_columns(const lac_problem *problem)
         int64_t used = is_vnm ? g->selected : problem->weight->kept / g->n;
         if (used > 0 && used < g->k) columns = columns * g->k / used;
     }
+    double density = g->n && g->k ? (double)problem->weight->kept / ((double)g->n * (double)g->k) : 1.0;
+    if (density > 0.0 && (double)columns * density < LEAST_SLOTS)
+        columns = lac_smaller((int64_t)(LEAST_SLOTS / density), columns * 3 / 2);
     if (g->group_m) columns = columns / (g->group_m * g->unit_k) * (g->group_m * g->unit_k); /* equal counts in every block */
     if (columns < 16) columns = 16;
     return lac_smaller(columns, MOST_BLOCK_COLUMNS);
