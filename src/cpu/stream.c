@@ -144,9 +144,15 @@ static int64_t token_parts(const lac_problem *problem)
     return items >= least_items(problem) ? 1 : lac_smaller(panel_tiles(problem), lac_ceil_divide(least_items(problem), items));
 }
 
+static double density_of(const lac_weight *w)
+{
+    const lac_geometry *g = &w->geometry;
+    return g->n && g->k ? (double)w->kept / ((double)g->n * (double)g->k) : 0.0;
+}
+
 /* Columns of X whose tile fills five eighths of the first-level cache. Where many strips in a row have the same columns
- * (or choose among the same), only those need to fit, so blocks may be that much wider. Where rows keep few columns blocks fill all but
- * a sixteenth of the cache: what is pushed out costs less than sums that change after a few slots. */
+ * (or choose among the same), only those need to fit, so blocks may be that much wider. Where rows keep few columns blocks fill
+ * all but a sixteenth of the cache: what is pushed out costs less than sums that change after a few slots. */
 int64_t lac_cpu_stream_block_columns(const lac_problem *problem)
 {
     const lac_geometry *g = &problem->weight->geometry;
@@ -157,7 +163,7 @@ int64_t lac_cpu_stream_block_columns(const lac_problem *problem)
         int64_t used = is_vnm ? g->selected : problem->weight->kept / g->n;
         if (used > 0 && used < g->k) columns = columns * g->k / used;
     }
-    double density = g->n && g->k ? (double)problem->weight->kept / ((double)g->n * (double)g->k) : 1.0;
+    double density = density_of(problem->weight);
     if (density > 0.0 && (double)columns * density < LEAST_SLOTS)
         columns = lac_smaller((int64_t)(LEAST_SLOTS / density), columns * 3 / 2);
     if (g->group_m) columns = columns / (g->group_m * g->unit_k) * (g->group_m * g->unit_k); /* equal counts in every block */
@@ -165,17 +171,16 @@ int64_t lac_cpu_stream_block_columns(const lac_problem *problem)
     return lac_smaller(columns, MOST_BLOCK_COLUMNS);
 }
 
-/* Two rows share a column by chance as often as the density says, or among the 4 inputs selected for a V:N:M group. A pair is the best
- * of a pool: by so many standard deviations of what rows share within a block, 1 for 32 rows and a quarter more with each doubling
- * (fitted to random masks of six patterns, which it meets within 2% of the slots but for few slots in small pools). */
+/* Two rows share a column by chance as often as the density says, or among the 4 inputs selected for a V:N:M group. A pair is the
+ * best of a pool: by so many standard deviations of what rows share within a block, 1 for 32 rows and a quarter more with each
+ * doubling (fitted to random masks of six patterns, which it meets within 2% of the slots but for few slots in small pools). */
 double lac_cpu_stream_shared(const lac_problem *problem)
 {
     const lac_weight *w = problem->weight;
-    const lac_geometry *g = &w->geometry;
     if (lac_cpu_stream_rows(w) == 4) return 1.0;
-    double density = g->n && g->k ? (double)w->kept / ((double)g->n * (double)g->k) : 0.0;
+    double density = density_of(w);
     double chance = w->pattern.family == LAC_FAMILY_VNM ? w->pattern.n / (double)LAC_VNM_SELECTED : density;
-    double slots = density * (double)lac_smaller(lac_cpu_stream_block_columns(problem), g->k), doublings = 0.0;
+    double slots = density * (double)lac_smaller(lac_cpu_stream_block_columns(problem), w->geometry.k), doublings = 0.0;
     for (int64_t rows = LEAST_ITEM_ROWS; rows < lac_cpu_stream_pool_rows(problem); rows *= 2) doublings += 1.0;
     if (slots < 4.0) return 0.0; /* fours are shared, or none */
     double shared = chance + (1.0 + doublings / 4.0) * (1.0 - chance) * sqrt(chance / slots);

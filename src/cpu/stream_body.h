@@ -6,8 +6,8 @@
  * costs 2 V loads, each folded into its FMA: two loads a cycle are the bottleneck, V / (V + 1.25) of the FMA rate at best.
  * Two rows rather than one make 2 V sums that do not wait for each other, of half as many tokens: a block of X that fits the
  * first-level cache has twice the columns. Between strips the sums change, 2 R V loads and stores: those of two rows lie
- * wherever these are, since preparing chooses the two that share most (stream_pairs.c). A strip's numbers are one word, and its slots
- * one run of columns and one of weights: what it takes beside its slots counts, with 20 to 40 of these. */
+ * wherever these are, since preparing chooses the two that share most (stream_pairs.c). A strip's numbers are one word, and its
+ * slots one run of columns and one of weights: what it takes beside its slots counts, with 20 to 40 of these. */
 #ifndef LAC_CPU_STREAM_BODY_H
 #define LAC_CPU_STREAM_BODY_H
 
